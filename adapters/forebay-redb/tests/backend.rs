@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::path::Path;
 
-use forebay::{Engine, ErrorKind, Open};
+use forebay::{Engine, ErrorKind, OpenOptions};
 use forebay_block::random::Random;
 use forebay_redb::Backend;
 use redb::{
@@ -60,7 +60,7 @@ fn a_database_is_open_once() {
     // Free from here on, for any program.
     drop(Database::create(&path).unwrap());
     let read_only = || {
-        let file = engine.open(&path, Open::read()).unwrap();
+        let file = engine.open(&path, OpenOptions::new().read(true)).unwrap();
         redb::Builder::new().open_read_only_with_backend(Backend::new(file).unwrap())
     };
     let (one, two) = (read_only().unwrap(), read_only().unwrap());
@@ -106,7 +106,7 @@ fn an_aborted_transaction_gives_its_length_back() {
         write
     };
     insert(0..600).commit().unwrap();
-    let length = || engine.open(&path, Open::read()).unwrap().len().unwrap();
+    let length = || engine.open(&path, OpenOptions::new().read(true)).unwrap().len().unwrap();
     let before = length();
     let write = insert(0..1800);
     assert!(length() > before);

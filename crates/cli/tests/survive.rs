@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use forebay::{Engine, Keeper, Open};
+use forebay::{Engine, Keeper, OpenOptions};
 
 const FOREBAY: &str = env!("CARGO_BIN_EXE_forebay");
 
@@ -25,7 +25,7 @@ fn it_stands_by_an_engine() {
     let keeper = engine.keeper().unwrap().process.unwrap();
     let name = fs::read_to_string(format!("/proc/{keeper}/comm")).unwrap();
     assert_eq!(name.trim(), "forebay-keeper");
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, OpenOptions::new().read(true).write(true).create(true)).unwrap();
     file.append(b"kept").unwrap();
     file.close().unwrap();
     engine.shutdown(Duration::from_secs(10)).unwrap();

@@ -10,7 +10,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use forebay::{Builder, Engine, Keeper, Open, keeper};
+use forebay::{Builder, Engine, Keeper, OpenOptions, keeper};
 
 const BYTES: usize = 1 << 20;
 
@@ -23,7 +23,8 @@ fn builder(directory: &Path) -> Builder {
 /// Writes without a sync, reports that, and waits to be killed.
 fn child(directory: &Path) -> forebay::Result<()> {
     let engine = builder(directory).build()?;
-    let file = engine.open(directory.join("table"), Open::create())?;
+    let file = engine
+        .open(directory.join("table"), OpenOptions::new().read(true).write(true).create(true))?;
     file.write_at(&vec![b'x'; BYTES], 0)?;
     println!("written");
     loop {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, File, Open};
+use forebay::{Engine, File, OpenOptions};
 
 const PAGE: u64 = 4096;
 const THREADS: u64 = 8;
@@ -47,7 +47,12 @@ fn main() -> forebay::Result<()> {
 fn one_round(directory: &Path, length: Duration, numbers: &[&str]) -> forebay::Result<()> {
     let engine =
         Engine::builder().cache_bytes(512 << 20).dirty_age(Duration::from_millis(50)).build()?;
-    let open = |number: u64| engine.open(directory.join(number.to_string()), Open::create());
+    let open = |number: u64| {
+        engine.open(
+            directory.join(number.to_string()),
+            OpenOptions::new().read(true).write(true).create(true),
+        )
+    };
     let files: Vec<File> = (0..FILES).map(open).collect::<forebay::Result<_>>()?;
     let (has_ended, numbered) = (&AtomicBool::new(false), 1..);
     let (mut waits, changes) = thread::scope(|scope| {

@@ -9,7 +9,7 @@
 
 use std::time::Instant;
 
-use forebay::{Engine, Open, Times};
+use forebay::{Engine, OpenOptions, Times};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -17,8 +17,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let start = Instant::now();
     let engine = Engine::builder().cache_bytes(16 << 20).build()?;
-    let source = engine.open(from, Open::read().uncached(true))?;
-    let target = engine.open(to, Open::create().truncate(true).uncached(true))?;
+    let source = engine.open(from, OpenOptions::new().read(true).uncached(true))?;
+    let target = engine.open(
+        to,
+        OpenOptions::new().read(true).write(true).create(true).truncate(true).uncached(true),
+    )?;
     let copied = engine.copy(&source, &target)?;
     let metadata = source.metadata()?;
     target.set_times(Times {

@@ -6,14 +6,14 @@
 
 use std::time::Instant;
 
-use forebay::{Engine, Open};
+use forebay::{Engine, OpenOptions};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let path = arguments.next().ok_or("which file? direct FILE [READS]")?;
     let reads: u64 = arguments.next().map_or(Ok(100_000), |reads| reads.parse())?;
     let engine = Engine::new()?;
-    let file = engine.open_direct(&path, Open::read())?;
+    let file = engine.open_direct(&path, OpenOptions::new().read(true))?;
     let pages = (file.len() / 4096).max(1);
     let (mut buffers, mut place, mut done) = (Vec::new(), 1u64, 0);
     for _ in 0..32 {

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use forebay::{Engine, File, Open};
+use forebay::{Engine, File, OpenOptions};
 
 /// The allocator of the system, which counts the bytes asked for.
 struct Counting;
@@ -53,7 +53,12 @@ fn main() -> forebay::Result<()> {
     let alone = taken();
     let engine = Engine::builder().cache_bytes(256 << 20).build()?;
     show("an engine", taken(), alone, 1);
-    let open = |number| engine.open(directory.join(format!("{number}")), Open::create());
+    let open = |number| {
+        engine.open(
+            directory.join(format!("{number}")),
+            OpenOptions::new().read(true).write(true).create(true),
+        )
+    };
     let first = open(0)?;
     first.write_at(&[7; 4096], 0)?;
     first.sync_data()?;

@@ -9,7 +9,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, Keeper, Open, keeper};
+use forebay::{Engine, Keeper, OpenOptions, keeper};
 
 const PAGE: u64 = 4096;
 const PAGES: u64 = (64 << 20) / PAGE;
@@ -62,7 +62,7 @@ fn one_round(path: &Path, kept: Kept) -> forebay::Result<[f64; 2]> {
         Kept::No => builder.build()?,
         Kept::Yes => builder.survive(Keeper::this_program()).build()?,
     };
-    let file = engine.open(path, Open::create())?;
+    let file = engine.open(path, OpenOptions::new().read(true).write(true).create(true))?;
     let data = [7; PAGE as usize];
     // Each page once, so that all memory is there.
     (0..PAGES).try_for_each(|page| file.write_at(&data, page * PAGE))?;

@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use forebay::{Engine, File, Open};
+use forebay::{Engine, File, OpenOptions};
 use rustix::time::{ClockId, clock_gettime};
 
 const PAGE: u64 = 4096;
@@ -42,7 +42,9 @@ fn main() -> forebay::Result<()> {
     }
     let engine = engine.build()?;
     let path = |kind: &str, file| directory.join(format!("{kind}{file}"));
-    let open = |file| engine.open(path("forebay", file), Open::create());
+    let open = |file| {
+        engine.open(path("forebay", file), OpenOptions::new().read(true).write(true).create(true))
+    };
     let ours: Vec<File> = (0..files).map(open).collect::<forebay::Result<_>>()?;
     let create = |file| Plain::create(path("plain", file)).expect("a directory to write to");
     let plain: Vec<Plain> = (0..files).map(create).collect();

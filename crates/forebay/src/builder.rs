@@ -117,7 +117,7 @@ impl Builder {
     /// Sets whether pages leave memory once they are written or read (default: `false`).
     ///
     /// Applies to handles that do not choose themselves with
-    /// [`Open::uncached`](crate::Open::uncached).
+    /// [`OpenOptions::uncached`](crate::OpenOptions::uncached).
     #[must_use]
     pub fn uncached(mut self, uncached: bool) -> Self {
         self.settings.caching = if uncached { Caching::Uncached } else { Caching::Cached };

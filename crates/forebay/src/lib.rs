@@ -5,13 +5,13 @@
 //! backups, checkpoints. Files stay ordinary files that every program can read.
 //!
 //! ```
-//! use forebay::{Engine, Open};
+//! use forebay::{Engine, OpenOptions};
 //!
 //! # fn main() -> forebay::Result<()> {
 //! # let directory = tempfile::tempdir_in(".").unwrap();
 //! # let path = directory.path().join("a.log");
 //! let engine = Engine::new()?;                       // defaults; Engine::builder() for options
-//! let log = engine.open(&path, Open::append())?;
+//! let log = engine.open(&path, OpenOptions::new().append(true).create(true))?;
 //! let offset = log.append(b"record\n")?;             // a copy into memory
 //! log.sync_data()?;                                  // durable from here on
 //! log.close()?;                                      // reports the last errors
@@ -98,13 +98,13 @@
 //! straight to the device. [`Engine::plug`] submits several of them together.
 //!
 //! ```
-//! use forebay::{Engine, Open};
+//! use forebay::{Engine, OpenOptions};
 //!
 //! # fn main() -> forebay::Result<()> {
 //! # let directory = tempfile::tempdir_in(".").unwrap();
 //! # let path = directory.path().join("table");
 //! let engine = Engine::new()?;
-//! let table = engine.open_direct(&path, Open::create())?;
+//! let table = engine.open_direct(&path, OpenOptions::new().read(true).write(true).create(true))?;
 //! table.set_len(8192)?;
 //! let plug = engine.plug();
 //! let write = table.write_at_async(engine.buffer(4096)?, 0);   // a buffer that needs no copy
@@ -162,7 +162,7 @@ pub use crate::core::file::attributes::Layout;
 pub use crate::core::file::attributes::Metadata;
 pub use crate::core::knobs::{Change, Knob};
 pub use crate::core::open::adoption::Adopted;
-pub use crate::core::open::options::Open;
+pub use crate::core::open::options::OpenOptions;
 pub use crate::core::policy;
 pub use crate::core::recovery::KeeperState;
 pub use crate::core::stats::Stats;

@@ -4,7 +4,7 @@
 //! lock the file and panic, break its cache so that code of the context panics, or panic in a
 //! change of a direct file.
 
-use std::fs::{File as StdFile, OpenOptions};
+use std::fs::File as StdFile;
 use std::future::Future as _;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::FileExt as _;
@@ -22,10 +22,18 @@ use forebay_cache::{CachedFile, Liberties, Origin};
 
 use crate::core::wait;
 use crate::keeper::image::{Run, recover};
-use crate::{Builder, Engine, ErrorKind, File, Keeper, Open, Result};
+use crate::{Builder, Engine, ErrorKind, File, Keeper, OpenOptions, Result};
 
 const SOON: Duration = Duration::from_secs(60);
 const LENGTH: usize = 1_000_003;
+
+fn existing() -> OpenOptions {
+    OpenOptions::new().read(true).write(true).clone()
+}
+
+fn created() -> OpenOptions {
+    existing().create(true).clone()
+}
 
 /// Bytes that depend on their place.
 fn pattern(salt: usize, length: usize) -> Vec<u8> {
@@ -87,9 +95,9 @@ fn contract_21_a_panic_under_a_files_lock_ends_that_file_alone() {
     let (path, other_path) = (directory.path().join("file"), directory.path().join("other"));
     let (builder, reported) = builder();
     let engine = builder.build().unwrap();
-    let file = engine.open(&path, Open::create()).unwrap();
-    let second = engine.open(&path, Open::write()).unwrap();
-    let other = engine.open(&other_path, Open::create()).unwrap();
+    let file = engine.open(&path, &created()).unwrap();
+    let second = engine.open(&path, &existing()).unwrap();
+    let other = engine.open(&other_path, &created()).unwrap();
     file.write_at(&pattern(1, LENGTH), 0).unwrap();
     file.sync_data().unwrap();
     other.write_at(&pattern(2, LENGTH), 0).unwrap();
@@ -108,7 +116,7 @@ fn contract_21_a_panic_under_a_files_lock_ends_that_file_alone() {
         assert_interrupted(file.discard_dirty(), &path);
         assert_interrupted(file.read_at(&mut [0; 100], 0), &path);
     }
-    let late = engine.open(&path, Open::write()).unwrap();
+    let late = engine.open(&path, &existing()).unwrap();
     assert_interrupted(late.sync_data(), &path);
     assert!(eventually(|| dirty(&engine) == others), "{} of {others} bytes", dirty(&engine));
     assert!(eventually(|| reported.lock().unwrap().len() == 1), "{reported:?}");
@@ -116,7 +124,7 @@ fn contract_21_a_panic_under_a_files_lock_ends_that_file_alone() {
 
     other.append(b"goes on").unwrap();
     other.sync_data().unwrap();
-    let third = engine.open(directory.path().join("third"), Open::create()).unwrap();
+    let third = engine.open(directory.path().join("third"), &created()).unwrap();
     third.write_at(b"new", 0).unwrap();
     third.close().unwrap();
     assert_on_disk(&other_path, &[&pattern(2, LENGTH), &b"goes on"[..]].concat());
@@ -126,7 +134,7 @@ fn contract_21_a_panic_under_a_files_lock_ends_that_file_alone() {
         assert_interrupted(file.close(), &path);
     }
     assert_eq!(reported.lock().unwrap().len(), 1, "each handle got the error, the callback once");
-    let again = engine.open(&path, Open::write()).unwrap();
+    let again = engine.open(&path, &existing()).unwrap();
     let mut found = vec![0; LENGTH];
     assert_eq!(again.read_at(&mut found, 0).unwrap(), LENGTH);
     assert!(found == pattern(1, LENGTH), "as it was synced");
@@ -167,11 +175,11 @@ fn contract_21_a_panic_on_a_context_ends_that_file_alone() {
     let (path, other_path) = (directory.path().join("file"), directory.path().join("other"));
     let (builder, _) = builder();
     let engine = builder.build().unwrap();
-    let other = engine.open(&other_path, Open::create()).unwrap();
+    let other = engine.open(&other_path, &created()).unwrap();
     other.write_at(&pattern(2, LENGTH), 0).unwrap();
     let others = dirty(&engine);
     for round in 0..3 {
-        let file = engine.open(&path, Open::create()).unwrap();
+        let file = engine.open(&path, &created()).unwrap();
         let counts = Arc::new(Counts::default());
         let waker = Waker::from(Arc::clone(&counts));
         // A sync that ended before its requests were seen tests nothing.
@@ -225,7 +233,7 @@ fn contract_21_a_panic_between_the_plan_of_a_write_and_its_end_ends_the_file() {
     let directory = tempfile::tempdir_in(".").unwrap();
     let path = directory.path().join("file");
     let engine = builder().0.build().unwrap();
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &created()).unwrap();
     file.write_at(b"whole", 0).unwrap();
     file.inode.copying(|| ());
     file.sync_data().unwrap();
@@ -252,9 +260,9 @@ fn contract_21_a_panic_at_any_lock_of_a_context_ends_that_file_alone() {
         let (builder, _) = builder();
         let builder = builder.dirty_age(Duration::from_millis(100)).set("contexts", "2").unwrap();
         let engine = builder.build().unwrap();
-        let other = engine.open(&other_path, Open::create()).unwrap();
+        let other = engine.open(&other_path, &created()).unwrap();
         other.write_at(&pattern(2, LENGTH), 0).unwrap();
-        let file = engine.open(&path, Open::create()).unwrap();
+        let file = engine.open(&path, &created()).unwrap();
         file.inode.trap.store(nth, Ordering::SeqCst);
         // A page becomes too old, a sync waits, and files go to another context.
         let _ = file.write_at(b"a page", 0);
@@ -285,15 +293,15 @@ fn contract_21_a_panic_in_a_change_of_a_direct_file_ends_that_file_alone() {
     let (path, other_path) = (directory.path().join("file"), directory.path().join("other"));
     std::fs::write(&path, pattern(1, LENGTH)).unwrap();
     let engine = builder().0.build().unwrap();
-    let other = engine.open_direct(&other_path, Open::create()).unwrap();
+    let other = engine.open_direct(&other_path, &created()).unwrap();
     let mut is_sprung = true;
     for nth in 1.. {
         if !is_sprung {
             assert!(nth > 20, "a file changes more often");
             break;
         }
-        let file = engine.open_direct(&path, Open::write()).unwrap();
-        let second = engine.open_direct(&path, Open::write()).unwrap();
+        let file = engine.open_direct(&path, &existing()).unwrap();
+        let second = engine.open_direct(&path, &existing()).unwrap();
         file.inode.change.trap.store(nth, Ordering::SeqCst);
         // The first write covers part of a block, and the second moves the end.
         let writes = [(pattern(nth, 5000), 100), (pattern(nth, 8192), LENGTH as u64)];
@@ -333,7 +341,7 @@ fn contract_21_a_file_that_is_moving_to_another_context_is_closed_after_a_panic(
     for round in 0..10 {
         engine.set("contexts", "2").unwrap();
         let path = directory.path().join(format!("file {round}"));
-        let file = engine.open(&path, Open::create()).unwrap();
+        let file = engine.open(&path, &created()).unwrap();
         file.write_at(&pattern(round, 2 * LENGTH), 0).unwrap();
         // A sync that nobody waits for: its requests are at the device.
         let _ = pin!(file.sync_data_async()).poll(&mut Context::from_waker(Waker::noop()));
@@ -354,8 +362,8 @@ fn contract_21_a_lock_taken_while_a_thread_unwinds_marks_nothing() {
     let path = directory.path().join("file");
     let (builder, reported) = builder();
     let engine = builder.build().unwrap();
-    let file = engine.open(&path, Open::create()).unwrap();
-    let second = engine.open(&path, Open::write()).unwrap();
+    let file = engine.open(&path, &created()).unwrap();
+    let second = engine.open(&path, &existing()).unwrap();
     let panics = AssertUnwindSafe(move || {
         second.write_at(b"before", 0).unwrap();
         // Unwinding drops the handle, which locks the file.
@@ -387,7 +395,7 @@ fn child_that_panics() {
     let keeper = Keeper::this_program().log(directory.join("log")).save_to(&directory);
     let keeper = keeper.arguments(["--exact", KEEPER_TEST, "--nocapture", "--test-threads=1"]);
     let engine = builder().0.survive(keeper).build().unwrap();
-    let open = |name: &str| engine.open(directory.join(name), Open::create()).unwrap();
+    let open = |name: &str| engine.open(directory.join(name), &created()).unwrap();
     let (file, other, closed) = (open("file"), open("other"), open("closed"));
     for (salt, file) in [(1, &file), (2, &other), (3, &closed)] {
         file.write_at(&pattern(salt, LENGTH), 0).unwrap();
@@ -448,7 +456,7 @@ fn contract_21_a_keeper_writes_nothing_of_an_interrupted_file() {
 
 /// An image of version 2 has no marks: data of the file in this one is written from it.
 fn an_image_of_the_version_before_is_written(image: &Path, path: &Path) {
-    let file = OpenOptions::new().read(true).write(true).open(image).unwrap();
+    let file = StdFile::options().read(true).write(true).open(image).unwrap();
     let word = |at: u64| {
         let mut bytes = [0; 8];
         file.read_exact_at(&mut bytes, at).unwrap();

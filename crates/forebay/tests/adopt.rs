@@ -15,13 +15,13 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use forebay::{Adopted, Builder, Engine, Error, ErrorKind, File, Keeper, Open};
+use forebay::{Adopted, Builder, Engine, Error, ErrorKind, File, Keeper};
 use forebay_block::random::{Random, mix};
 use forebay_uring::passing::{Listener, Received};
 use support::device::{Device, Shape};
 use support::kept::{self, SOON, adopt_orphans, wait_for_orphan};
 use support::mount::{FileSystem, Mount};
-use support::{MIB, assert_on_disk, directory, eventually, pattern, process};
+use support::{MIB, assert_on_disk, directory, eventually, how, pattern, process};
 
 const CHILD: &str = "child_that_dies";
 const GOES_ON: &str = "child_that_goes_on";
@@ -79,17 +79,17 @@ fn act(what: &str, directory: &Path, path: &Path) -> Option<u32> {
     };
     let engine = builder.build().unwrap();
     let file =
-        engine.open(path, Open::write()).or_else(|_| engine.open(path, Open::create())).unwrap();
+        engine.open(path, &how::write()).or_else(|_| engine.open(path, &how::create())).unwrap();
     match what {
         "warm" => {
             file.write_at(&pattern(1, WARM), 0).unwrap();
             file.sync_data().unwrap();
             file.write_at(&pattern(2, 100_000), 1 << 20).unwrap();
-            let read = engine.open(directory.join("read"), Open::write()).unwrap();
+            let read = engine.open(directory.join("read"), &how::write()).unwrap();
             assert_eq!(read_all(&read), pattern(3, READ));
-            let part = engine.open(directory.join("part"), Open::write()).unwrap();
+            let part = engine.open(directory.join("part"), &how::write()).unwrap();
             part.write_at(b"here", 5000).unwrap();
-            let gone = engine.open(directory.join("gone"), Open::create_new()).unwrap();
+            let gone = engine.open(directory.join("gone"), &how::create_new()).unwrap();
             gone.write_at(&pattern(4, 50_000), 10_000).unwrap();
             std::fs::remove_file(directory.join("gone")).unwrap();
             let number = engine.keeper().unwrap().process;
@@ -173,7 +173,7 @@ fn contract_04_and_06_a_warm_cache_is_taken_over() {
     assert!(read_all(named(&files, "warm")) == warm);
     // By another handle, too.
     assert!(
-        read_all(&engine.open(directory.join("read"), Open::read()).unwrap()) == pattern(3, READ)
+        read_all(&engine.open(directory.join("read"), &how::read()).unwrap()) == pattern(3, READ)
     );
     assert_eq!(engine.stats().read_bytes, 0, "what was in memory is");
     let mut part = pattern(6, 20_000);
@@ -240,7 +240,7 @@ fn contract_04_without_a_keeper_of_its_own() {
     // As if nobody had had it: leased, and locked.
     assert!(!file.describe().contains("shared"), "{}", file.describe());
     assert_eq!(
-        Engine::new().unwrap().open(&path, Open::write()).unwrap_err().kind(),
+        Engine::new().unwrap().open(&path, &how::write()).unwrap_err().kind(),
         ErrorKind::Busy
     );
     drop((engine, files));
@@ -316,7 +316,7 @@ fn contract_10_a_block_device_is_taken_over() {
     file.read_at(&mut start, 0).unwrap();
     assert!(start == pattern(5, 300_000) && engine.stats().read_bytes <= 4096);
     assert_eq!(
-        Engine::new().unwrap().open(device.path(), Open::read()).unwrap_err().kind(),
+        Engine::new().unwrap().open(device.path(), &how::read()).unwrap_err().kind(),
         ErrorKind::Busy
     );
     file.write_at(&pattern(6, 10_000), 77).unwrap();
@@ -326,7 +326,7 @@ fn contract_10_a_block_device_is_taken_over() {
     assert!(device.stored()[..300_000] == start);
     // Free at once.
     let other = Engine::new().unwrap();
-    other.open(device.path(), Open::write()).unwrap().close().unwrap();
+    other.open(device.path(), &how::write()).unwrap().close().unwrap();
 }
 
 #[test]
@@ -621,7 +621,7 @@ fn path_of(directory: &Path, number: usize) -> PathBuf {
 
 /// The files of one generation, in their order.
 fn begin(engine: &Engine, directory: &Path) -> Vec<File> {
-    let open = |number: usize| engine.open(path_of(directory, number), Open::create()).unwrap();
+    let open = |number: usize| engine.open(path_of(directory, number), &how::create()).unwrap();
     let files = (0..FILES).map(open).collect();
     std::fs::remove_file(path_of(directory, NAMELESS)).unwrap();
     files

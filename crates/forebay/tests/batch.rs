@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use forebay::{BatchFile, Engine, ErrorKind, Open, Outcome, Progress};
+use forebay::{BatchFile, Engine, ErrorKind, Outcome, Progress};
 use forebay_block::random::Random;
 use support::mount::{FileSystem, Mount};
 use support::refused::{self, Threads};
-use support::{MIB, directory, kind_of, pattern, process, seed};
+use support::{MIB, directory, how, kind_of, pattern, process, seed};
 
 /// Names in a directory and below it, those of a batch included.
 fn names(directory: &Path) -> BTreeSet<String> {
@@ -175,7 +175,7 @@ fn a_published_file_is_a_new_one() {
     fs::write(&path, "old").unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o751)).unwrap();
     let engine = Engine::new().unwrap();
-    let reader = engine.open(&path, Open::read()).unwrap();
+    let reader = engine.open(&path, &how::read()).unwrap();
     let before = fs::metadata(&path).unwrap().ino();
     let batch = engine.batch();
     batch.write(&path, b"new").unwrap();
@@ -267,7 +267,7 @@ fn contract_20_a_file_cannot_be_finished_after_a_write_was_refused() {
     let mut file = batch.create(&path).unwrap();
     file.write(&[1; 1000]).unwrap();
     *slot.lock().unwrap() = Some(file);
-    let dying = engine.open(mount.path().join("dying"), Open::create()).unwrap();
+    let dying = engine.open(mount.path().join("dying"), &how::create()).unwrap();
     mount.cut_off();
     dying.write_at(&[1; 40_960], 0).unwrap();
     drop(dying);

@@ -17,13 +17,13 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 use std::{fs, panic, thread};
 
-use forebay::{Engine, Open};
+use forebay::Engine;
 use forebay_block::random::{Random, mix};
 use support::faulty::{Disk, Fails};
 use support::kept::{self, SOON, adopt_orphans, wait_for_orphan};
 use support::load::{Power, count_engine_panics, no_engine_panics};
 use support::mount::{FileSystem, Mount};
-use support::{MIB, eventually, pattern, process, within};
+use support::{MIB, eventually, how, pattern, process, within};
 
 /// Files that each batch replaces.
 const TARGETS: u64 = 40;
@@ -174,7 +174,7 @@ fn child_that_commits_until_it_is_killed() {
     };
     let _file = engine.keeper().map(|keeper| {
         process::report(format_args!("keeper {}", keeper.process.unwrap()));
-        let file = engine.open(Path::new(at).join("kept"), Open::create()).unwrap();
+        let file = engine.open(Path::new(at).join("kept"), &how::create()).unwrap();
         file.write_at(&pattern(7, 100_000), 0).unwrap();
         file
     });

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, ErrorKind, File, Open};
+use forebay::{Engine, ErrorKind, File};
 use forebay_block::random::Random;
 use support::mount::{FileSystem, Mount};
-use support::{MIB, eventually, kind_of, pattern, process, within};
+use support::{MIB, eventually, how, kind_of, pattern, process, within};
 
 /// What nothing here may take longer than.
 const SOON: Duration = Duration::from_secs(10);
@@ -25,7 +25,7 @@ fn after_shutdown_every_call_says_so() {
     let path = directory.path().join("file");
     let engine = small_engine();
     let (file, other) =
-        (engine.open(&path, Open::create()).unwrap(), engine.open(&path, Open::append()).unwrap());
+        (engine.open(&path, &how::create()).unwrap(), engine.open(&path, &how::append()).unwrap());
     file.write_at(&pattern(1, 100_000), 0).unwrap();
     engine.shutdown(SOON).unwrap();
     assert!(std::fs::read(&path).unwrap() == pattern(1, 100_000), "shutting down writes out");
@@ -35,7 +35,7 @@ fn after_shutdown_every_call_says_so() {
     assert_eq!(kind_of(file.sync_all()), ErrorKind::Shutdown);
     assert_eq!(kind_of(file.set_len(0)), ErrorKind::Shutdown);
     assert_eq!(kind_of(other.append(b"x")), ErrorKind::Shutdown);
-    assert_eq!(kind_of(engine.open(&path, Open::read())), ErrorKind::Shutdown);
+    assert_eq!(kind_of(engine.open(&path, &how::read())), ErrorKind::Shutdown);
     assert_eq!(kind_of(other.close()), ErrorKind::Shutdown);
     engine.shutdown(SOON).unwrap();
     drop(file);
@@ -52,7 +52,7 @@ fn contract_05_shutdown_while_others_write() {
     let writers: Vec<_> = (0..4)
         .map(|number| {
             let path = directory.path().join(format!("file-{number}"));
-            let file = engine.open(&path, Open::create()).unwrap();
+            let file = engine.open(&path, &how::create()).unwrap();
             std::thread::spawn(move || {
                 let mut random = Random::new(number);
                 loop {
@@ -99,7 +99,7 @@ fn contract_12_a_blocking_call_from_the_callback_is_refused() {
                 file.sync_data(),
                 file.set_len(77),
                 file.read_at(&mut [0; 10], 500_000).map(drop),
-                engine.open(path, Open::create()).map(drop),
+                engine.open(path, &how::create()).map(drop),
                 engine.shutdown(SOON),
                 Engine::new().map(drop),
             ];
@@ -113,10 +113,10 @@ fn contract_12_a_blocking_call_from_the_callback_is_refused() {
     let other = elsewhere.path().join("other");
     let files = [other, elsewhere.path().join("whole")].map(|path| {
         std::fs::write(&path, vec![1; 1 << 20]).unwrap();
-        engine.open(&path, Open::write()).unwrap()
+        engine.open(&path, &how::write()).unwrap()
     });
     held.set((engine.clone(), files, elsewhere.path().join("new"))).unwrap();
-    let dying = engine.open(mount.path().join("file"), Open::create()).unwrap();
+    let dying = engine.open(mount.path().join("file"), &how::create()).unwrap();
     mount.cut_off();
     dying.write_at(&[1; 40_960], 0).unwrap();
     drop(dying);
@@ -143,7 +143,7 @@ fn contract_05_close_has_a_deadline() {
         .on_error(move |error| reported.lock().unwrap().push(error.to_string()))
         .build()
         .unwrap();
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     let data = pattern(1, 64 << 20);
     file.write_at(&data, 0).unwrap();
     let start = Instant::now();
@@ -164,7 +164,7 @@ fn contract_05_close_has_a_deadline() {
 fn child_that_forks_with_an_engine() {
     let Some(path) = process::task() else { return };
     let engine = Engine::builder().cache_bytes(48 << 20).build().unwrap();
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     file.write_at(&pattern(1, 300_000), 0).unwrap();
     let arena = arena_bytes();
     assert!(arena >= 48 << 20, "{arena} bytes of memory for the cache");
@@ -182,7 +182,7 @@ fn child_that_forks_with_an_engine() {
             refused(file.append(b"x").map(drop)),
             refused(file.sync_data()),
             refused(file.set_len(3)),
-            refused(engine.open(&path, Open::read()).map(drop)),
+            refused(engine.open(&path, &how::read()).map(drop)),
             refused(engine.shutdown(Duration::from_secs(1))),
             arena_bytes() == 0,
             {

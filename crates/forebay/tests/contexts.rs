@@ -9,9 +9,9 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, ErrorKind, File, Open};
+use forebay::{Engine, ErrorKind, File};
 use forebay_block::random::Random;
-use support::{MIB, assert_on_disk, kind_of, pattern};
+use support::{MIB, assert_on_disk, how, kind_of, pattern};
 
 const AFFINITIES: [&str; 4] = ["single", "hash", "directory", "group"];
 
@@ -30,7 +30,7 @@ struct Twin {
 
 impl Twin {
     fn new(engine: &Engine, path: PathBuf, length: u64) -> Self {
-        let file = engine.open(&path, Open::create_new()).unwrap();
+        let file = engine.open(&path, &how::create_new()).unwrap();
         file.set_len(length).unwrap();
         Self { path, file, bytes: vec![0; length as usize] }
     }
@@ -119,7 +119,7 @@ fn contexts_change_under_load() {
                     if random.below(200) == 0 {
                         // Closed and opened again: it is let go of, and enters anew, in between.
                         let twin = &mut twins[at];
-                        let again = engine.open(&twin.path, Open::write()).unwrap();
+                        let again = engine.open(&twin.path, &how::write()).unwrap();
                         std::mem::replace(&mut twin.file, again).close().unwrap();
                     }
                     steps += 1;
@@ -178,7 +178,7 @@ fn contract_05_a_close_ends_although_a_move_is_called_off() {
     for round in 0..6 {
         let open = |file| {
             let path = directory.path().join(format!("{round}-{file}"));
-            engine.open(path, Open::create_new()).unwrap()
+            engine.open(path, &how::create_new()).unwrap()
         };
         let mut files: Vec<File> = (0..3000).map(open).collect();
         let closing: Vec<File> = files.split_off(1000);
@@ -212,7 +212,7 @@ fn contract_05_a_close_ends_although_a_move_is_called_off() {
 fn direct_files_stay_while_others_go() {
     let directory = support::directory();
     let engine = engine("3", "hash");
-    let direct = engine.open_direct(directory.path().join("direct"), Open::create_new()).unwrap();
+    let direct = engine.open_direct(directory.path().join("direct"), &how::create_new()).unwrap();
     let mut random = Random::new(support::seed());
     let mut twins = twins(&engine, directory.path(), 6, MIB);
     for number in ["1", "4", "2", "3"].into_iter().cycle().take(40) {

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use forebay::{Builder, Engine, File, Open};
+use forebay::{Builder, Engine, File};
 use forebay_block::random::Random;
-use support::{MIB, PAGE, assert_on_disk, eventually, pattern, process, within};
+use support::{MIB, PAGE, assert_on_disk, eventually, how, pattern, process, within};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -26,13 +26,13 @@ fn contract_04_what_is_old_is_written_without_a_sync() {
     let path = directory.path().join("file");
     let data = pattern(1, 1_000_003);
     let engine = small().dirty_age(Duration::from_secs(600)).build().unwrap();
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     file.write_at(&data, 0).unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().len(), 0, "written while it is young");
     drop((file, engine));
     let engine = small().dirty_age(Duration::from_millis(20)).build().unwrap();
     let path = directory.path().join("other");
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     file.write_at(&data, 0).unwrap();
     // Its end too, which waits for its age.
     let is_there = || std::fs::metadata(&path).unwrap().len() == 1_000_003;
@@ -48,7 +48,7 @@ fn child_that_ends_without_closing() {
     let Some(task) = process::task() else { return };
     let (how, path) = task.split_once(' ').unwrap();
     let engine = small().dirty_age(Duration::from_secs(600)).build().unwrap();
-    let file = engine.open(path, Open::create()).unwrap();
+    let file = engine.open(path, &how::create()).unwrap();
     file.write_at(&pattern(1, 100_000), 0).unwrap();
     file.sync_data().unwrap();
     file.write_at(&pattern(2, 100_000), 50_000).unwrap();
@@ -82,7 +82,7 @@ fn contract_05_dropping_a_file_and_an_engine_writes_out() {
     let directory = support::directory();
     let engine = small().dirty_age(Duration::from_secs(60)).build().unwrap();
     let paths = ["one", "two", "three"].map(|name| directory.path().join(name));
-    let files = paths.each_ref().map(|path| engine.open(path, Open::create()).unwrap());
+    let files = paths.each_ref().map(|path| engine.open(path, &how::create()).unwrap());
     let [one, two, three] = files;
     one.write_at(&pattern(1, 1_000_003), 0).unwrap();
     two.write_at(&pattern(2, 500_001), 0).unwrap();
@@ -111,7 +111,7 @@ fn contract_05_a_file_opened_written_and_closed_again_and_again() {
                 scope.spawn(move || {
                     let (mut random, mut model) = (Random::new(number), Vec::new());
                     for round in 0..250u64 {
-                        let file = engine.open(&path, Open::create()).unwrap();
+                        let file = engine.open(&path, &how::create()).unwrap();
                         assert_eq!(file.len().unwrap(), model.len() as u64, "round {round}");
                         let offset = random.below(model.len() as u64 + 1) as usize;
                         let data = pattern(round, 1 + random.below(20_000) as usize);
@@ -129,7 +129,7 @@ fn contract_05_a_file_opened_written_and_closed_again_and_again() {
                             _ => drop(file),
                         }
                     }
-                    engine.open(&path, Open::write()).unwrap().close().unwrap();
+                    engine.open(&path, &how::write()).unwrap().close().unwrap();
                     assert_on_disk(&path, &model, "at the end");
                 });
             }
@@ -147,9 +147,9 @@ fn contract_06_handles_and_hard_links_share_one_cache() {
     std::fs::hard_link(&path, &link).unwrap();
     std::os::unix::fs::symlink(&path, directory.path().join("symbolic")).unwrap();
     let engine = small().dirty_age(Duration::from_secs(60)).build().unwrap();
-    let one = engine.open(&path, Open::write()).unwrap();
+    let one = engine.open(&path, &how::write()).unwrap();
     let others = ["link", "symbolic", "file", "./link"]
-        .map(|name| engine.open(directory.path().join(name), Open::write()).unwrap());
+        .map(|name| engine.open(directory.path().join(name), &how::write()).unwrap());
     one.write_at(&pattern(1, 10_000), 0).unwrap();
     for (number, other) in others.iter().enumerate() {
         let mut buffer = vec![0; 20_000];
@@ -173,7 +173,7 @@ fn contract_06_another_process_sees_each_sync() {
     let directory = support::directory();
     let path = directory.path().join("log");
     let engine = small().dirty_age(Duration::from_secs(60)).build().unwrap();
-    let log = engine.open(&path, Open::append()).unwrap();
+    let log = engine.open(&path, &how::append()).unwrap();
     for round in 0..12 {
         log.append(&pattern(round, 3001)).unwrap();
         log.sync_data().unwrap();
@@ -192,7 +192,7 @@ fn contract_11_no_page_is_ever_seen_torn() {
     let path = directory.path().join("file");
     let engine = small().dirty_age(Duration::from_millis(1)).build().unwrap();
     let pages = 24u64;
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     file.write_at(&vec![7; (pages * PAGE) as usize], 0).unwrap();
     let (done, reads) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -245,7 +245,7 @@ fn contract_12_and_13_many_threads_in_a_small_cache() {
     within(Duration::from_secs(60), "many threads", || {
         let directory = support::directory();
         let engine = small().dirty_bytes(4 << 20).build().unwrap();
-        let shared = engine.open(directory.path().join("shared"), Open::create()).unwrap();
+        let shared = engine.open(directory.path().join("shared"), &how::create()).unwrap();
         let region = 2 * MIB;
         std::thread::scope(|scope| {
             for number in 0..16u64 {
@@ -253,7 +253,7 @@ fn contract_12_and_13_many_threads_in_a_small_cache() {
                 scope.spawn(move || {
                     let mut random = Random::new(number);
                     let path = directory.path().join(format!("own-{number}"));
-                    let own = engine.open(&path, Open::create()).unwrap();
+                    let own = engine.open(&path, &how::create()).unwrap();
                     let mut model = vec![0u8; region as usize];
                     for round in 0..40 {
                         let offset = random.below(region - 70_000);
@@ -294,7 +294,7 @@ fn contract_12_idle_files_keep_no_memory_from_others() {
         let idle: Vec<File> = (0..40)
             .map(|number| {
                 let file = engine
-                    .open(directory.path().join(format!("{number}")), Open::create())
+                    .open(directory.path().join(format!("{number}")), &how::create())
                     .unwrap();
                 // Written twice: the second time its pages are there, and memory taken for it is
                 // not used.
@@ -307,7 +307,7 @@ fn contract_12_idle_files_keep_no_memory_from_others() {
                 file
             })
             .collect();
-        let busy = engine.open(directory.path().join("busy"), Open::create()).unwrap();
+        let busy = engine.open(directory.path().join("busy"), &how::create()).unwrap();
         busy.write_at(&vec![3; 24 << 20], 0).unwrap();
         busy.sync_data().unwrap();
         // Most of the cache is there for what is read.
@@ -338,7 +338,7 @@ fn contract_12_idle_writers_keep_no_room_from_others() {
                 let (opened, written, over) = (&opened, &written, &over);
                 scope.spawn(move || {
                     let path = directory.path().join(format!("{number}"));
-                    let file = engine.open(path, Open::create()).unwrap();
+                    let file = engine.open(path, &how::create()).unwrap();
                     opened.wait();
                     for page in 0..33 {
                         file.write_at(&[1; 4096], page * PAGE).unwrap();
@@ -350,7 +350,7 @@ fn contract_12_idle_writers_keep_no_room_from_others() {
             }
             written.wait();
             let waits = engine.stats().throttle_waits;
-            let busy = engine.open(directory.path().join("busy"), Open::create()).unwrap();
+            let busy = engine.open(directory.path().join("busy"), &how::create()).unwrap();
             busy.write_at(&vec![3; 24 << 20], 0).unwrap();
             busy.sync_data().unwrap();
             over.wait();
@@ -375,7 +375,7 @@ fn contract_18_dirty_bytes_stay_near_their_limit() {
             let (engine, directory) = (Arc::clone(&engine), &directory);
             scope.spawn(move || {
                 let file = engine
-                    .open(directory.path().join(format!("{number}")), Open::create())
+                    .open(directory.path().join(format!("{number}")), &how::create())
                     .unwrap();
                 for at in 0..200u64 {
                     file.write_at(&[1; 100_000], at * 100_000).unwrap();
@@ -395,6 +395,6 @@ fn a_new_file_has_the_mode_that_was_asked_for() {
     let directory = support::directory();
     let path = directory.path().join("private");
     let engine = small().build().unwrap();
-    engine.open(&path, Open::create().mode(0o600)).unwrap().close().unwrap();
+    engine.open(&path, how::create().mode(0o600)).unwrap().close().unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
 }

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use forebay::{Change, Control, Engine, ErrorKind, Knob, Open};
+use forebay::{Change, Control, Engine, ErrorKind, Knob};
 use forebay_block::random::Random;
-use support::{MIB, PAGE, assert_on_disk, is_root, kind_of, pattern, skip};
+use support::{MIB, PAGE, assert_on_disk, how, is_root, kind_of, pattern, skip};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -95,7 +95,7 @@ fn every_knob_is_changed_under_load_and_no_byte_is_lost() {
             .zip(seed..)
             .map(|(path, seed)| {
                 scope.spawn(move || {
-                    let file = engine.open(path, Open::create()).unwrap();
+                    let file = engine.open(path, &how::create()).unwrap();
                     let (mut random, mut model) = (Random::new(seed), vec![0; 12 * MIB as usize]);
                     file.write_at(&model, 0).unwrap();
                     let mut rounds = 0;
@@ -167,7 +167,7 @@ fn reserving_is_switched_for_files_that_are_open() {
     let engine =
         Engine::builder().cache_bytes(16 << 20).set("prealloc", "off").unwrap().build().unwrap();
     let data = pattern(1, 8 * MIB as usize);
-    let one = engine.open(directory.path().join("one"), Open::create()).unwrap();
+    let one = engine.open(directory.path().join("one"), &how::create()).unwrap();
     let write = |file: &forebay::File, times: u64| {
         for _ in 0..times {
             file.write_at(&data, file.len().unwrap()).unwrap();
@@ -187,7 +187,7 @@ fn reserving_is_switched_for_files_that_are_open() {
     }
     engine.set("prealloc", "off").unwrap();
     let after = engine.stats().reserved_bytes;
-    let two = engine.open(directory.path().join("two"), Open::create()).unwrap();
+    let two = engine.open(directory.path().join("two"), &how::create()).unwrap();
     write(&two, 4);
     write(&one, 16);
     assert_eq!(engine.stats().reserved_bytes, after);
@@ -202,7 +202,7 @@ fn the_dirty_limit_holds_from_the_moment_it_is_set() {
     let directory = support::directory();
     let engine = Engine::builder().cache_bytes(64 << 20).dirty_age(SOON).build().unwrap();
     engine.set("background_bytes", "56m").unwrap();
-    let file = engine.open(directory.path().join("file"), Open::create()).unwrap();
+    let file = engine.open(directory.path().join("file"), &how::create()).unwrap();
     let data = pattern(7, 32 * MIB as usize);
     file.write_at(&data, 0).unwrap();
     let error = engine.set("dirty_bytes", "4m").unwrap_err();

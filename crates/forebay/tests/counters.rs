@@ -4,8 +4,8 @@ mod support;
 
 use std::time::Duration;
 
-use forebay::{Engine, Open};
-use support::{PAGE, eventually};
+use forebay::Engine;
+use support::{PAGE, eventually, how};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -14,7 +14,7 @@ fn a_write_is_reported_when_it_is_written_and_again_when_it_is_durable() {
     let directory = support::directory();
     let engine =
         Engine::builder().cache_bytes(8 << 20).dirty_age(Duration::from_millis(5)).build().unwrap();
-    let file = engine.open(directory.path().join("file"), Open::create()).unwrap();
+    let file = engine.open(directory.path().join("file"), &how::create()).unwrap();
     file.write_at(&[1; PAGE as usize], 0).unwrap();
     assert!(eventually(SOON, || engine.stats().dirty_bytes == 0), "what is old is written out");
     let stats = engine.stats();
@@ -36,7 +36,7 @@ fn a_write_is_reported_when_it_is_written_and_again_when_it_is_durable() {
 fn the_longest_wait_for_room_is_reported() {
     let directory = support::directory();
     let engine = Engine::builder().cache_bytes(8 << 20).dirty_bytes(4 << 20).build().unwrap();
-    let file = engine.open(directory.path().join("file"), Open::create()).unwrap();
+    let file = engine.open(directory.path().join("file"), &how::create()).unwrap();
     assert_eq!(engine.stats().throttle_wait_max_us, 0);
     let block = vec![7; 1 << 20];
     let mut at = 0;
@@ -58,7 +58,7 @@ fn how_long_completions_were_held_is_reported() {
         let engine = Engine::builder().cache_bytes(8 << 20).set("completion", completion).unwrap();
         let engine = engine.build().unwrap();
         assert_eq!(engine.holds(), []);
-        let file = engine.open(directory.path().join("file"), Open::create()).unwrap();
+        let file = engine.open(directory.path().join("file"), &how::create()).unwrap();
         for page in 0..256 {
             file.write_at(&[1; PAGE as usize], 2 * page * PAGE).unwrap();
         }
@@ -98,9 +98,9 @@ fn contract_15_bulk_writeback_beside_small_syncs_is_bounded() {
     let engine =
         Engine::builder().cache_bytes(32 << 20).dirty_bytes(16 << 20).set("flight", "3").unwrap();
     let engine = engine.build().unwrap();
-    let bulk = engine.open(directory.path().join("bulk"), Open::create()).unwrap();
+    let bulk = engine.open(directory.path().join("bulk"), &how::create()).unwrap();
     bulk.set_len(64 << 20).unwrap();
-    let log = engine.open(directory.path().join("log"), Open::append()).unwrap();
+    let log = engine.open(directory.path().join("log"), &how::append()).unwrap();
     let round = |syncs: u32| {
         std::thread::scope(|scope| {
             scope.spawn(|| {

@@ -8,10 +8,10 @@ use std::os::unix::fs::FileExt as _;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use forebay::{DirectBuffer, DirectFile, Engine, ErrorKind, Open};
+use forebay::{DirectBuffer, DirectFile, Engine, ErrorKind};
 use forebay_block::random::Random;
 use support::mount::{FileSystem, Mount};
-use support::{MIB, assert_on_disk, eventually, kind_of, pattern, process, within};
+use support::{MIB, assert_on_disk, eventually, how, kind_of, pattern, process, within};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -36,7 +36,7 @@ fn contract_08_any_offset_and_length_with_an_exact_end() {
     let directory = support::directory();
     let path = directory.path().join("file");
     let engine = engine();
-    let file = engine.open_direct(&path, Open::create()).unwrap();
+    let file = engine.open_direct(&path, &how::create()).unwrap();
     println!("{}, {}: blocks of {}", engine.describe(), file.describe(), file.alignment());
     let mut model: Vec<u8> = Vec::new();
     let steps: [(u64, usize); 14] = [
@@ -81,7 +81,7 @@ fn contract_08_any_offset_and_length_with_an_exact_end() {
 fn what_is_aligned_is_not_copied() {
     let directory = support::directory();
     let engine = engine();
-    let file = engine.open_direct(directory.path().join("file"), Open::create()).unwrap();
+    let file = engine.open_direct(directory.path().join("file"), &how::create()).unwrap();
     let mut buffer = engine.buffer(3 * MIB as usize).unwrap();
     buffer.copy_from_slice(&pattern(1, 3 * MIB as usize));
     let (result, mut buffer) = file.write_at(buffer, 0);
@@ -113,7 +113,7 @@ fn every_kind_of_buffer_comes_back() {
     }
     let directory = support::directory();
     let engine = engine();
-    let file = engine.open_direct(directory.path().join("file"), Open::create()).unwrap();
+    let file = engine.open_direct(directory.path().join("file"), &how::create()).unwrap();
     for offset in [0, 512, 4097] {
         for length in [0, 1, 512, 4096, 10_000] {
             let mut roomy = Vec::with_capacity(20_000);
@@ -142,20 +142,20 @@ fn one_file_is_open_direct_or_cached() {
     std::fs::write(&path, pattern(1, 10_000)).unwrap();
     std::fs::hard_link(&path, &link).unwrap();
     let engine = engine();
-    let cached = engine.open(&path, Open::write()).unwrap();
+    let cached = engine.open(&path, &how::write()).unwrap();
     cached.write_at(b"cached", 0).unwrap();
-    assert_eq!(kind_of(engine.open_direct(&link, Open::write())), ErrorKind::Busy);
+    assert_eq!(kind_of(engine.open_direct(&link, &how::write())), ErrorKind::Busy);
     cached.close().unwrap();
-    let direct = engine.open_direct(&link, Open::write()).unwrap();
+    let direct = engine.open_direct(&link, &how::write()).unwrap();
     assert_eq!(read(&direct, 6, 0), b"cached");
-    assert_eq!(kind_of(engine.open(&path, Open::read())), ErrorKind::Busy);
-    let second = engine.open_direct(&path, Open::read()).unwrap();
+    assert_eq!(kind_of(engine.open(&path, &how::read())), ErrorKind::Busy);
+    let second = engine.open_direct(&path, &how::read()).unwrap();
     write(&direct, b"direct", 0);
     direct.close().unwrap();
-    assert_eq!(kind_of(engine.open(&path, Open::read())), ErrorKind::Busy);
+    assert_eq!(kind_of(engine.open(&path, &how::read())), ErrorKind::Busy);
     assert_eq!(read(&second, 6, 0), b"direct");
     second.close().unwrap();
-    let cached = engine.open(&path, Open::write()).unwrap();
+    let cached = engine.open(&path, &how::write()).unwrap();
     let mut found = [0; 6];
     cached.read_at(&mut found, 0).unwrap();
     assert_eq!(&found, b"direct");
@@ -167,11 +167,11 @@ fn contract_06_another_engine_is_kept_off() {
     let directory = support::directory();
     let path = directory.path().join("file");
     let (one, other) = (engine(), engine());
-    let file = one.open_direct(&path, Open::create()).unwrap();
-    assert_eq!(kind_of(other.open_direct(&path, Open::write())), ErrorKind::Busy);
-    assert_eq!(kind_of(other.open(&path, Open::write())), ErrorKind::Busy);
+    let file = one.open_direct(&path, &how::create()).unwrap();
+    assert_eq!(kind_of(other.open_direct(&path, &how::write())), ErrorKind::Busy);
+    assert_eq!(kind_of(other.open(&path, &how::write())), ErrorKind::Busy);
     file.close().unwrap();
-    other.open_direct(&path, Open::write()).unwrap().close().unwrap();
+    other.open_direct(&path, &how::write()).unwrap().close().unwrap();
 }
 
 #[test]
@@ -180,14 +180,14 @@ fn what_a_handle_may_not_is_refused_and_the_buffer_comes_back() {
     let path = directory.path().join("file");
     std::fs::write(&path, b"ten bytes.").unwrap();
     let engine = engine();
-    assert_eq!(kind_of(engine.open_direct(&path, Open::append())), ErrorKind::InvalidInput);
-    assert_eq!(kind_of(engine.open_direct(&path, Open::create_new())), ErrorKind::AlreadyExists);
-    assert_eq!(kind_of(engine.open_direct(directory.path(), Open::read())), ErrorKind::Unsupported);
+    assert_eq!(kind_of(engine.open_direct(&path, &how::append())), ErrorKind::InvalidInput);
+    assert_eq!(kind_of(engine.open_direct(&path, &how::create_new())), ErrorKind::AlreadyExists);
+    assert_eq!(kind_of(engine.open_direct(directory.path(), &how::read())), ErrorKind::Unsupported);
     assert_eq!(
-        kind_of(engine.open_direct(&path, Open::read().truncate(true))),
+        kind_of(engine.open_direct(&path, how::read().truncate(true))),
         ErrorKind::InvalidInput
     );
-    let file = engine.open_direct(&path, Open::read()).unwrap();
+    let file = engine.open_direct(&path, &how::read()).unwrap();
     let (result, back) = file.write_at(vec![1, 2, 3], 0);
     assert_eq!((kind_of(result), back), (ErrorKind::NotPermitted, vec![1, 2, 3]));
     assert_eq!(kind_of(file.set_len(0)), ErrorKind::NotPermitted);
@@ -195,7 +195,7 @@ fn what_a_handle_may_not_is_refused_and_the_buffer_comes_back() {
     assert_eq!((kind_of(result), back), (ErrorKind::InvalidInput, vec![9; 4]));
     assert_eq!(read(&file, 100, 0), b"ten bytes.");
     file.close().unwrap();
-    let file = engine.open_direct(&path, Open::write().truncate(true)).unwrap();
+    let file = engine.open_direct(&path, how::write().truncate(true)).unwrap();
     assert!(file.is_empty() && std::fs::metadata(&path).unwrap().len() == 0);
     engine.shutdown(SOON).unwrap();
     let (result, back) = file.write_at(vec![5; 10], 0);
@@ -208,7 +208,7 @@ fn lengths_are_set_in_order_with_writes() {
     let directory = support::directory();
     let path = directory.path().join("file");
     let engine = engine();
-    let file = engine.open_direct(&path, Open::create()).unwrap();
+    let file = engine.open_direct(&path, &how::create()).unwrap();
     let first = file.write_at_async(pattern(1, 100_003), 0);
     file.set_len(5_000).unwrap();
     assert_eq!(file.len(), 5_000);
@@ -233,7 +233,7 @@ fn contract_13_a_dropped_future_stops_nothing() {
     let directory = support::directory();
     let path = directory.path().join("file");
     let engine = engine();
-    let file = engine.open_direct(&path, Open::create()).unwrap();
+    let file = engine.open_direct(&path, &how::create()).unwrap();
     file.set_len(4 * MIB).unwrap();
     for part in 0..64u64 {
         let mut buffer = engine.buffer(65_536 - 7).unwrap();
@@ -259,7 +259,7 @@ fn contract_05_dropping_the_handle_and_the_engine_loses_no_write() {
     let directory = support::directory();
     let path = directory.path().join("file");
     let engine = engine();
-    let file = engine.open_direct(&path, Open::create()).unwrap();
+    let file = engine.open_direct(&path, &how::create()).unwrap();
     let futures: Vec<_> =
         (0..40u64).map(|part| file.write_at_async(pattern(part, 10_001), part * 10_001)).collect();
     drop(file);
@@ -280,7 +280,7 @@ fn contract_16_every_operation_ends_whatever_the_shutdown() {
         for round in 0..40u64 {
             let directory = support::directory();
             let engine = engine();
-            let file = engine.open_direct(directory.path().join("file"), Open::create()).unwrap();
+            let file = engine.open_direct(directory.path().join("file"), &how::create()).unwrap();
             std::thread::scope(|scope| {
                 for thread in 0..3u64 {
                     let (engine, file) = (&engine, &file);
@@ -331,16 +331,16 @@ fn contract_05_opened_again_and_again_direct_and_cached() {
                         let data = pattern(round, 1 + random.below(9_000) as usize);
                         let end = offset as usize + data.len();
                         if random.below(3) == 0 {
-                            let file = engine.open(&path, Open::create()).unwrap();
+                            let file = engine.open(&path, &how::create()).unwrap();
                             file.write_at(&data, offset).unwrap();
                             file.close().unwrap();
                         } else {
-                            let file = engine.open_direct(&path, Open::create()).unwrap();
+                            let file = engine.open_direct(&path, &how::create()).unwrap();
                             assert_eq!(file.len(), model.len() as u64, "round {round}");
                             drop(file.write_at_async(data.clone(), offset));
                             for _ in 0..random.below(3) {
                                 // Let go of before the write has ended, and opened again.
-                                drop(engine.open_direct(&path, Open::read()).unwrap());
+                                drop(engine.open_direct(&path, &how::read()).unwrap());
                             }
                             file.close().unwrap();
                         }
@@ -372,9 +372,9 @@ fn contract_12_a_blocking_call_from_the_callback_is_refused() {
             let _ = reported.lock().unwrap().send((result.unwrap_err().kind(), buffer));
         };
         let engine = Engine::builder().cache_bytes(8 << 20).on_error(answer).build().unwrap();
-        let file = engine.open_direct(mount.path().join("other"), Open::create()).unwrap();
+        let file = engine.open_direct(mount.path().join("other"), &how::create()).unwrap();
         *slot.lock().unwrap() =
-            Some(engine.open_direct(mount.path().join("file"), Open::create()).unwrap());
+            Some(engine.open_direct(mount.path().join("file"), &how::create()).unwrap());
         process::fill_up(&mount.path());
         drop(file.write_at_async(vec![1; MIB as usize], 0));
         drop(file);
@@ -400,8 +400,8 @@ fn contract_02_an_error_of_a_dropped_write_is_reported_once() {
             .build()
             .unwrap();
         let path = mount.path().join("file");
-        let file = engine.open_direct(&path, Open::create()).unwrap();
-        let other = engine.open_direct(&path, Open::write()).unwrap();
+        let file = engine.open_direct(&path, &how::create()).unwrap();
+        let other = engine.open_direct(&path, &how::write()).unwrap();
         write(&file, &pattern(1, 8192), 0);
         process::fill_up(&mount.path());
         let (result, back) = file.write_at(vec![1; MIB as usize], MIB);
@@ -433,7 +433,7 @@ fn contract_02_a_failed_flush_poisons_the_file() {
     within(Duration::from_secs(60), "a file system that was shut down", move || {
         let engine = engine();
         let path = mount.path().join("file");
-        let file = engine.open_direct(&path, Open::create()).unwrap();
+        let file = engine.open_direct(&path, &how::create()).unwrap();
         write(&file, &pattern(1, 100_000), 0);
         file.sync_data().unwrap();
         write(&file, &pattern(2, 100_000), 0);
@@ -454,7 +454,7 @@ fn contract_02_a_failed_flush_that_nobody_awaited_is_reported_by_the_close() {
         let engine = engine();
         let open = |n| {
             let path = mount.path().join(format!("file{n}"));
-            let file = engine.open_direct(path, Open::create()).unwrap();
+            let file = engine.open_direct(path, &how::create()).unwrap();
             write(&file, &pattern(1, 100_000), 0);
             file.sync_data().unwrap();
             write(&file, &pattern(2, 100_000), 0);
@@ -485,7 +485,7 @@ fn without_direct_io_everything_works_buffered() {
     };
     let engine = engine();
     let path = mount.path().join("file");
-    let file = engine.open_direct(&path, Open::create()).unwrap();
+    let file = engine.open_direct(&path, &how::create()).unwrap();
     println!("{}", file.describe());
     if file.describe() == "direct" {
         support::skip("without_direct_io", "this kernel has direct I/O with journalled data");
@@ -505,7 +505,7 @@ fn without_direct_io_everything_works_buffered() {
 fn child_that_forks_with_a_direct_file() {
     let Some(path) = process::task() else { return };
     let engine = engine();
-    let file = engine.open_direct(&path, Open::create()).unwrap();
+    let file = engine.open_direct(&path, &how::create()).unwrap();
     write(&file, &pattern(1, 10_000), 0);
     let buffer = engine.buffer(4096).unwrap();
     let flying: Vec<_> =

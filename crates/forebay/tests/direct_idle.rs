@@ -5,8 +5,9 @@ mod support;
 
 use std::time::Duration;
 
-use forebay::{Engine, Open};
+use forebay::Engine;
 use support::eventually;
+use support::how;
 
 /// How often the engine's thread has been put to sleep or taken off its processor.
 fn switches() -> u64 {
@@ -33,7 +34,7 @@ fn switches() -> u64 {
 fn contract_16_an_open_direct_file_uses_no_processor() {
     let directory = support::directory();
     let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
-    let file = engine.open_direct(directory.path().join("file"), Open::create()).unwrap();
+    let file = engine.open_direct(directory.path().join("file"), &how::create()).unwrap();
     {
         let _plug = engine.plug();
         for part in 0..50 {

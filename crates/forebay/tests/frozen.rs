@@ -6,9 +6,9 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, File, Open};
+use forebay::{Engine, File};
 use support::mount::{FileSystem, Frozen, Mount};
-use support::{MIB, assert_on_disk, can_mark, eventually, mark, pattern, within};
+use support::{MIB, assert_on_disk, can_mark, eventually, how, mark, pattern, within};
 
 const SOON: Duration = Duration::from_secs(15);
 
@@ -51,7 +51,7 @@ struct Bench {
 
 impl Bench {
     fn open(&self, path: &Path) -> File {
-        self.engine.open(path, Open::create()).unwrap()
+        self.engine.open(path, &how::create()).unwrap()
     }
 
     /// A file with a reservation mark and with all reserved space used: its closing begins with the
@@ -83,7 +83,7 @@ impl Bench {
         within(SOON, "syncs beside a frozen file system", move || {
             let here = support::directory();
             let path = here.path().join("file");
-            let file = engine.open(&path, Open::create()).unwrap();
+            let file = engine.open(&path, &how::create()).unwrap();
             for at in 0..SYNCS {
                 let data = pattern(at as u64, 64 << 10);
                 let start = Instant::now();

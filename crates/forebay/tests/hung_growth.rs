@@ -9,10 +9,10 @@ mod support;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, File, Open};
+use forebay::{Engine, File};
 use support::faulty::{Disk, Fails};
 use support::mount::FileSystem;
-use support::{MIB, assert_on_disk, eventually, pattern, within};
+use support::{MIB, assert_on_disk, eventually, how, pattern, within};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -54,7 +54,7 @@ fn beside_a_disk_that_hangs(test: &str, file_system: FileSystem, backend: &'stat
         .unwrap();
     let growing: Vec<(File, PathBuf)> = (0..files())
         .map(|number| disk.path().join(number.to_string()))
-        .map(|path| (engine.open(&path, Open::create()).unwrap(), path))
+        .map(|path| (engine.open(&path, &how::create()).unwrap(), path))
         .collect();
     for (file, _) in &growing {
         file.write_at(&pattern(0, GROWTH), 0).unwrap();
@@ -62,7 +62,7 @@ fn beside_a_disk_that_hangs(test: &str, file_system: FileSystem, backend: &'stat
     }
     let here = support::directory();
     let path = here.path().join("file");
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     disk.freeze();
     std::thread::scope(|scope| {
         let thaw = Thaw(&disk);

@@ -6,8 +6,9 @@ mod support;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use forebay::{Builder, Engine, File, Open};
+use forebay::{Builder, Engine, File};
 use support::MIB;
+use support::how;
 use support::threads::sleeps;
 
 /// Held by the test that counts.
@@ -33,7 +34,7 @@ fn slept_beside(
         for writer in 0..writers {
             let (engine, directory) = (&engine, directory.path());
             scope.spawn(move || {
-                let file = engine.open(directory.join(writer.to_string()), Open::create()).unwrap();
+                let file = engine.open(directory.join(writer.to_string()), &how::create()).unwrap();
                 write(&file);
                 file.close().unwrap();
             });

@@ -13,14 +13,14 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use forebay::keeper::image::{Run, recover};
-use forebay::{Engine, Error, ErrorKind, Keeper, Open, WhenLost};
+use forebay::{Engine, Error, ErrorKind, Keeper, WhenLost};
 use forebay_uring::Channel;
 use forebay_uring::passing::Received;
 use support::device::{Device, Shape};
 use support::faulty::{Disk, Fails};
 use support::kept::{self, SOON, Survived, wait_for_orphan};
 use support::mount::{FileSystem, Mount};
-use support::{MIB, assert_on_disk, directory, eventually, pattern, process};
+use support::{MIB, assert_on_disk, directory, eventually, how, pattern, process};
 
 const LENGTH: usize = 1_000_003;
 
@@ -67,13 +67,13 @@ fn act(what: &str, directory: &Path, file: &Path) {
         file
     };
     let open = engine
-        .open(name, Open::create())
-        .unwrap_or_else(|_| engine.open(name, Open::write()).unwrap());
+        .open(name, &how::create())
+        .unwrap_or_else(|_| engine.open(name, &how::write()).unwrap());
     std::env::set_current_dir(here).unwrap();
     open.write_at(&pattern(5, LENGTH), 0).unwrap();
     let second = (what == "two").then(|| {
         let engine = build(kept::keeper().log(directory.join("log-2")));
-        let file = engine.open(directory.join("file-2"), Open::create()).unwrap();
+        let file = engine.open(directory.join("file-2"), &how::create()).unwrap();
         file.append(&pattern(6, LENGTH)).unwrap();
         (engine, file)
     });
@@ -104,7 +104,7 @@ fn act(what: &str, directory: &Path, file: &Path) {
 fn write_many(engine: &Engine, directory: &Path) {
     for number in 0..MANY {
         let file =
-            engine.open(directory.join(format!("many-{number}")), Open::create_new()).unwrap();
+            engine.open(directory.join(format!("many-{number}")), &how::create_new()).unwrap();
         file.write_at(&pattern(number as u64, 5000), 0).unwrap();
         // Open to the end.
         std::mem::forget(file);
@@ -172,7 +172,7 @@ fn contract_16_it_costs_nothing_and_goes_with_a_goodbye() {
     let log = directory.path().join("log");
     let (engine, _) = engine(kept::keeper().log(&log));
     let keeper = number(&engine);
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     assert!(holds(keeper, &path));
     assert_eq!(engine.keeper().unwrap().files, 1);
     let of = |what: &str| std::fs::read_to_string(format!("/proc/{keeper}/{what}")).unwrap();
@@ -190,7 +190,7 @@ fn contract_16_it_costs_nothing_and_goes_with_a_goodbye() {
     assert_eq!(ticks(), before, "it used the processor");
     let resident = of("statm").split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 4096;
     assert!(resident < 16 * MIB, "{resident} bytes");
-    let other = engine.open(directory.path().join("other"), Open::create()).unwrap();
+    let other = engine.open(directory.path().join("other"), &how::create()).unwrap();
     file.write_at(&[1; 5000], 0).unwrap();
     file.close().unwrap();
     assert!(!holds(keeper, &path), "it holds what was closed");
@@ -223,7 +223,7 @@ fn one_that_is_gone_is_noticed_and_replaced() {
     let paths: Vec<PathBuf> =
         (0..100).map(|file| directory.path().join(format!("file-{file}"))).collect();
     let files: Vec<_> =
-        paths.iter().map(|path| engine.open(path, Open::create()).unwrap()).collect();
+        paths.iter().map(|path| engine.open(path, &how::create()).unwrap()).collect();
     let first = number(&engine);
     for round in 1..=2 {
         let start = Instant::now();
@@ -253,12 +253,12 @@ fn without_another_one_it_goes_on_as_before() {
     let directory = directory();
     let path = directory.path().join("file");
     let (engine, reported) = engine(kept::keeper().when_lost(WhenLost::GoOn));
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     signal(number(&engine), libc::SIGKILL);
     assert_eq!(reported.recv_timeout(SOON).unwrap().kind(), ErrorKind::Keeper);
     assert_eq!(engine.keeper().unwrap().process, None);
     file.append(b"after").unwrap();
-    let other = engine.open(directory.path().join("other"), Open::create()).unwrap();
+    let other = engine.open(directory.path().join("other"), &how::create()).unwrap();
     other.append(b"after").unwrap();
     other.close().unwrap();
     file.close().unwrap();
@@ -274,7 +274,7 @@ fn one_that_hangs_is_taken_for_gone() {
     // One of its threads takes the signal, when it next runs; the others go on until then.
     assert!(eventually(SOON, || is_stopped(keeper)));
     let start = Instant::now();
-    let file = engine.open(directory.path().join("file"), Open::create()).unwrap();
+    let file = engine.open(directory.path().join("file"), &how::create()).unwrap();
     assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
     assert_eq!(reported.recv_timeout(SOON).unwrap().kind(), ErrorKind::Keeper);
     assert!(eventually(SOON, || engine.keeper().unwrap().process.is_some()));
@@ -313,7 +313,7 @@ fn a_file_that_it_has_no_room_for_is_not_opened() {
     let directory = directory();
     let (engine, _) = engine(kept::keeper());
     let keeper = number(&engine);
-    let first = engine.open(directory.path().join("first"), Open::create()).unwrap();
+    let first = engine.open(directory.path().join("first"), &how::create()).unwrap();
     let set = |most: u64| {
         let limit = libc::rlimit { rlim_cur: most, rlim_max: 4096 };
         // SAFETY: reads the limits during the call.
@@ -328,12 +328,12 @@ fn a_file_that_it_has_no_room_for_is_not_opened() {
         assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
     };
     set(5);
-    let error = engine.open(directory.path().join("second"), Open::create()).unwrap_err();
+    let error = engine.open(directory.path().join("second"), &how::create()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Keeper);
     assert!(error.to_string().contains("limit of 5 open files"), "{error}");
     assert_eq!(engine.keeper().unwrap().files, 1);
     set(4096);
-    let second = engine.open(directory.path().join("second"), Open::create()).unwrap();
+    let second = engine.open(directory.path().join("second"), &how::create()).unwrap();
     assert!(holds(keeper, &directory.path().join("second")));
     second.close().unwrap();
     first.close().unwrap();
@@ -348,7 +348,7 @@ fn contract_05_a_program_that_was_dropped_can_be_run_soon() {
     for (name, engine) in [("with", with_keeper), ("without", without)] {
         for is_shared in [false, true] {
             let path = directory.path().join(format!("{name}-{is_shared}"));
-            let file = engine.open(&path, Open::create_new().mode(0o755)).unwrap();
+            let file = engine.open(&path, how::create_new().mode(0o755)).unwrap();
             file.append(b"#!/bin/sh\n").unwrap();
             // An append past the cache has a descriptor of its own.
             let beside = is_shared.then(|| std::fs::File::open(&path).unwrap());
@@ -366,7 +366,7 @@ fn contract_10_a_device_is_free_when_it_is_closed() {
     let (engine, _) = engine(kept::keeper());
     let exclusive = || OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(device.path());
     for _ in 0..20 {
-        let file = engine.open(device.path(), Open::write()).unwrap();
+        let file = engine.open(device.path(), &how::write()).unwrap();
         assert!(exclusive().is_err());
         file.write_at(&[7; 5000], 1000).unwrap();
         file.close().unwrap();
@@ -628,10 +628,10 @@ fn a_temporary_file_is_nothing_to_the_keeper() {
     let (name, path) = (directory.path().join("file.new"), directory.path().join("file"));
     let kept = || engine.keeper().unwrap().files;
     for round in 0..3 {
-        let file = engine.open(&name, Open::temporary()).unwrap();
+        let file = engine.open(&name, &how::temporary()).unwrap();
         file.write_at(&pattern(round, LENGTH), 0).unwrap();
         file.sync_data().unwrap();
-        let second = engine.open(&name, Open::write()).unwrap();
+        let second = engine.open(&name, &how::write()).unwrap();
         second.write_at(&pattern(round, LENGTH), 0).unwrap();
         second.close().unwrap();
         assert_eq!(kept(), 0, "while it is open");
@@ -639,7 +639,7 @@ fn a_temporary_file_is_nothing_to_the_keeper() {
         std::fs::rename(&name, &path).unwrap();
         assert_on_disk(&path, &pattern(round, LENGTH), "a new version");
     }
-    let file = engine.open(&path, Open::write()).unwrap();
+    let file = engine.open(&path, &how::write()).unwrap();
     assert_eq!(kept(), 1, "an ordinary file from here on");
     file.write_at(&pattern(5, LENGTH), 0).unwrap();
     file.close().unwrap();

@@ -12,15 +12,15 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use forebay::Engine;
 use forebay::keeper::image::{Run, recover};
-use forebay::{Engine, Open};
 use rustix::fs::inotify;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 use support::faulty::Bare;
 use support::kept::{self, SOON, Survived, wait_for_orphan};
 use support::mount::{FileSystem, Mount};
 use support::refused::{self, Threads};
-use support::{MIB, assert_on_disk, directory, eventually, pattern, process};
+use support::{MIB, assert_on_disk, directory, eventually, how, pattern, process};
 
 const LENGTH: usize = 1_000_003;
 
@@ -69,13 +69,13 @@ fn act(what: &str, directory: &Path, file: &Path) {
         prlimit(Pid::from_raw(keeper.cast_signed()), Resource::Fsize, limit).unwrap();
     }
     let file = engine
-        .open(file, Open::create())
-        .unwrap_or_else(|_| engine.open(file, Open::write()).unwrap());
+        .open(file, &how::create())
+        .unwrap_or_else(|_| engine.open(file, &how::write()).unwrap());
     file.write_at(&pattern(5, LENGTH), at).unwrap();
-    let other = engine.open(directory.join("other"), Open::create()).unwrap();
+    let other = engine.open(directory.join("other"), &how::create()).unwrap();
     other.write_at(&pattern(6, LENGTH), 0).unwrap();
     let many = if what == "without syncfs" { MANY } else { 0 };
-    let open = |number| engine.open(directory.join(name_of(number)), Open::create()).unwrap();
+    let open = |number| engine.open(directory.join(name_of(number)), &how::create()).unwrap();
     let many: Vec<_> = (0..many).map(open).collect();
     many.iter().for_each(|file| file.write_at(&pattern(7, 5000), 0).unwrap());
     if what == "mute" {

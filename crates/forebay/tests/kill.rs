@@ -14,11 +14,11 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, ErrorKind, File, Open};
+use forebay::{Engine, ErrorKind, File};
 use forebay_block::random::Random;
 use support::history::{History, SHAPES, Shape, Step, Workload};
 use support::mount::{FileSystem, Mount};
-use support::{MIB, eventually, process};
+use support::{MIB, eventually, how, process};
 
 const CHILD: &str = "child_that_writes_until_it_is_killed";
 
@@ -40,7 +40,7 @@ fn child_that_writes_until_it_is_killed() {
     if seed.parse::<u64>().unwrap() % 2 == 1 {
         keep_changing_contexts(&engine);
     }
-    let file = engine.open(path, Open::create_new()).unwrap();
+    let file = engine.open(path, &how::create_new()).unwrap();
     let workload = Workload::new(seed.parse().unwrap(), SHAPES[shape.parse::<usize>().unwrap()]);
     process::report(format_args!("begun 0"));
     for (number, step) in workload.enumerate() {
@@ -120,7 +120,7 @@ fn history(seed: u64, shape: Shape, said: &Said) -> History {
 fn open_again(engine: &Engine, path: &Path, tally: &mut Tally) -> File {
     let patience = Instant::now() + Duration::from_secs(5);
     loop {
-        match engine.open(path, Open::write()) {
+        match engine.open(path, &how::write()) {
             Err(error) if error.kind() == ErrorKind::Busy && Instant::now() < patience => {
                 tally.busy += 1;
             }

@@ -8,11 +8,11 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Duration;
 
-use forebay::{Engine, File, Open, Stats};
+use forebay::{Engine, File, Stats};
 use forebay_block::random::Random;
 use forebay_uring::{Access, Create, How, Truncate};
 use support::mount::{FileSystem, Mount};
-use support::{MIB, PAGE, pattern, process};
+use support::{MIB, PAGE, how, pattern, process};
 
 const FILES: usize = 12;
 const SOON: Duration = Duration::from_secs(60);
@@ -105,7 +105,7 @@ fn knobs() -> Vec<(String, String)> {
 
 fn open(engine: &Engine, directory: &Path) -> Vec<File> {
     (0..FILES)
-        .map(|number| engine.open(directory.join(number.to_string()), Open::create()).unwrap())
+        .map(|number| engine.open(directory.join(number.to_string()), &how::create()).unwrap())
         .collect()
 }
 
@@ -244,7 +244,7 @@ fn contract_09_a_sparse_file_stays_sparse_and_space_of_the_user_stays() {
     let data = pattern(1, PAGE as usize);
     for (path, start) in [(&sparse, 0), (&users, 0), (&sparse, 16 * MIB), (&users, 16 * MIB)] {
         let reserved = engine.stats().reserved_bytes;
-        let file = engine.open(path, Open::write()).unwrap();
+        let file = engine.open(path, &how::write()).unwrap();
         // Every other page of 4 MiB, which is an eighth of a region.
         for page in (1..1024).rev().step_by(2) {
             file.write_at(&data, start + page * PAGE).unwrap();
@@ -296,7 +296,7 @@ fn data_that_the_kernel_has_not_written_yet_is_no_hole() {
             }
             other.write_all_at(&[7; 5000], 3 * MIB + 100).unwrap();
             drop(other);
-            let file = engine.open(&path, Open::write()).unwrap();
+            let file = engine.open(&path, &how::write()).unwrap();
             // A part of a page, so the rest comes from the file.
             file.write_at(&[9; 10], 3 * MIB + 200).unwrap();
             let mut expected = vec![0; 8 * MIB as usize];
@@ -319,7 +319,7 @@ fn a_declared_length_is_reserved_in_parts_where_free_space_is_in_pieces() {
     let engine = Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).build().unwrap();
     let mut before = 0;
     for (name, length, least, most) in [("first", 16 * MIB, 16, 16), ("second", 32 * MIB, 2, 16)] {
-        let file = engine.open(mount.path().join(name), Open::create()).unwrap();
+        let file = engine.open(mount.path().join(name), &how::create()).unwrap();
         file.set_len(length).unwrap();
         file.write_at(&pattern(1, 2 << 20), 0).unwrap();
         file.sync_data().unwrap();
@@ -359,7 +359,7 @@ fn contract_09_a_fixed_amount_is_reserved_ahead_and_given_back() {
     let engine =
         Engine::builder().cache_bytes(8 << 20).background_bytes(1 << 20).close_timeout(SOON);
     let engine = engine.set("prealloc", "4m").unwrap().build().unwrap();
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     let mut most = 0;
     for chunk in 0..256u64 {
         file.append(&pattern(chunk, 64 * 1024)).unwrap();
@@ -399,7 +399,7 @@ fn space_for_writes_near_the_end_of_it_is_distinguished() {
     let free = look_at(&taken).free_bytes().unwrap();
     support::preallocate(&taken, 0, free - 24 * MIB);
     let engine = Engine::builder().cache_bytes(16 << 20).close_timeout(SOON).build().unwrap();
-    let file = engine.open(mount.path().join("file"), Open::create()).unwrap();
+    let file = engine.open(mount.path().join("file"), &how::create()).unwrap();
     file.write_at(&pattern(1, 10 << 20), 0).unwrap();
     file.sync_data().unwrap();
     let stats = engine.stats();
@@ -445,7 +445,7 @@ fn contract_11_what_is_rewritten_while_it_is_written_keeps_its_checksums() {
     let path = mount.path().join("rewritten");
     let engine = Engine::builder().cache_bytes(8 << 20).background_bytes(0).close_timeout(SOON);
     let engine = engine.dirty_age(Duration::from_millis(1)).build().unwrap();
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     let seed = support::seed();
     let versions: Vec<Vec<u64>> = std::thread::scope(|scope| {
         let writers: Vec<_> = (0..WRITERS)

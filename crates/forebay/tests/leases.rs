@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, ErrorKind, File, Open};
+use forebay::{Engine, ErrorKind, File};
 use forebay_block::random::Random;
 use support::other::{self, Other};
-use support::{MIB, eventually, kind_of, pattern, process, within};
+use support::{MIB, eventually, how, kind_of, pattern, process, within};
 
 /// Half of what the kernel has others wait before it takes a lease by force: who waits less was let
 /// in by us.
@@ -37,7 +37,7 @@ fn is_shared(file: &File) -> bool {
 
 /// A new file with its lease, or the reason why it has none: then there is nothing to test here.
 fn leased(engine: &Engine, path: &PathBuf) -> Option<File> {
-    let file = engine.open(path, Open::create()).unwrap();
+    let file = engine.open(path, &how::create()).unwrap();
     if is_shared(&file) {
         support::skip("leases", "no lease on this file system or for this user");
         return None;
@@ -218,8 +218,8 @@ fn contract_06_opened_by_others_at_any_moment() {
         let mut shared = 0;
         while start.elapsed() < Duration::from_secs(4) {
             let (file, second) = (
-                engine.open(&path, Open::write()).unwrap(),
-                engine.open(&path, Open::read()).unwrap(),
+                engine.open(&path, &how::write()).unwrap(),
+                engine.open(&path, &how::read()).unwrap(),
             );
             for _ in 0..random.below(6) {
                 match random.below(4) {
@@ -290,7 +290,7 @@ fn contract_06_opened_by_others_while_it_is_being_opened() {
         let mut held = 0;
         while start.elapsed() < Duration::from_secs(3) {
             support::set_mark(&path);
-            let file = engine.open(&path, Open::write()).unwrap();
+            let file = engine.open(&path, &how::write()).unwrap();
             held += usize::from(!is_shared(&file));
             file.close().unwrap();
         }
@@ -356,7 +356,7 @@ fn contract_06_the_lease_is_had_again_at_a_later_open() {
     file.write_at(&pattern(1, 100_000), 0).unwrap();
     let mut other = Other::start();
     other.open("both", &path);
-    let while_it_is_open = engine.open(&path, Open::write()).unwrap();
+    let while_it_is_open = engine.open(&path, &how::write()).unwrap();
     assert!(is_shared(&while_it_is_open));
     // It adds to the end, and changes what we have read before.
     let mut seen = vec![0; 100_000];
@@ -365,10 +365,10 @@ fn contract_06_the_lease_is_had_again_at_a_later_open() {
     other.do_now("close");
     // With something unwritten of ours it stays as it is.
     file.write_at(&pattern(3, 10), 10).unwrap();
-    let with_dirty_pages = engine.open(&path, Open::write()).unwrap();
+    let with_dirty_pages = engine.open(&path, &how::write()).unwrap();
     assert!(is_shared(&with_dirty_pages));
     file.sync_data().unwrap();
-    let again = engine.open(&path, Open::write()).unwrap();
+    let again = engine.open(&path, &how::write()).unwrap();
     assert!(!is_shared(&again), "{}", again.describe());
     let mut expected = pattern(1, 100_000);
     expected[10..20].copy_from_slice(&pattern(3, 10));
@@ -401,7 +401,7 @@ fn contract_06_a_stopped_program_holds_nobody_up_for_ever() {
     other.stop();
     let at = path.clone();
     let refused =
-        within(SOON, "an open", move || lazy_engine().open(&at, Open::write()).unwrap_err());
+        within(SOON, "an open", move || lazy_engine().open(&at, &how::write()).unwrap_err());
     assert_eq!(
         (refused.kind(), refused.os_error()),
         (ErrorKind::Open, Some(libc::EAGAIN)),
@@ -418,7 +418,7 @@ fn contract_06_a_stopped_program_holds_nobody_up_for_ever() {
     };
     within(SOON, "a file of a stopped program", move || {
         let engine = lazy_engine();
-        let file = engine.open(&path, Open::write()).unwrap();
+        let file = engine.open(&path, &how::write()).unwrap();
         assert!(is_shared(&file), "{}", file.describe());
         file.write_at(&pattern(2, 100_000), 50_000).unwrap();
         file.sync_data().unwrap();
@@ -455,7 +455,7 @@ fn contract_14_a_child_inherits_no_descriptor() {
     let directory = support::directory();
     let path = directory.path().join("file");
     let engine = lazy_engine();
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     file.write_at(&pattern(1, 10), 0).unwrap();
     let listed = process::shell("ls -l /proc/self/fd", &path).unwrap();
     let inherited: Vec<&str> = listed
@@ -476,7 +476,7 @@ fn contract_06_an_engine_in_another_process_that_writes_is_refused() {
     let directory = support::directory();
     let path = directory.path().join("file");
     let engine = lazy_engine();
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     file.write_at(&pattern(1, 70_000), 0).unwrap();
     let task = path.display().to_string();
     let child = process::start_child("an_engine_of_another_process", &task);
@@ -496,8 +496,8 @@ fn contract_06_an_engine_in_another_process_that_writes_is_refused() {
 fn an_engine_of_another_process() {
     let Some(path) = process::task().filter(|task| task != other::NAME) else { return };
     let engine = lazy_engine();
-    process::report(format_args!("{:?}", kind_of(engine.open(&path, Open::write()))));
-    let file = engine.open(&path, Open::read()).unwrap();
+    process::report(format_args!("{:?}", kind_of(engine.open(&path, &how::write()))));
+    let file = engine.open(&path, &how::read()).unwrap();
     let mut found = vec![0; 100_000];
     let length = file.read_at(&mut found, 0).unwrap();
     process::report(format_args!("read {length} {}", found[..length] == pattern(1, length)));

@@ -8,10 +8,10 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use forebay::{Builder, Engine, ErrorKind, File, Keeper, Open};
+use forebay::{Builder, Engine, ErrorKind, File, Keeper};
 use support::kept::{self, SOON, adopt_orphans, wait_for_orphan};
 use support::mount::{FileSystem, Mount};
-use support::{MIB, assert_on_disk, directory, eventually, kind_of, pattern, process};
+use support::{MIB, assert_on_disk, directory, eventually, how, kind_of, pattern, process};
 
 const CHILD: &str = "child_that_gives_its_lock_up";
 
@@ -48,7 +48,7 @@ fn read_all(file: &File) -> Vec<u8> {
 fn open_next(engine: &Engine, path: &Path) -> File {
     let start = Instant::now();
     loop {
-        match engine.open(path, Open::write()) {
+        match engine.open(path, &how::write()) {
             Ok(file) => return file,
             Err(error) => {
                 assert!([ErrorKind::Busy, ErrorKind::Open].contains(&error.kind()), "{error}");
@@ -70,7 +70,7 @@ fn contract_04_and_09_nobody_gets_in_before_it_is_done_after_a_failed_shutdown()
         let log = directory.path().join("log");
         let first = lazy(kept::keeper().log(&log)).set("engine", engine).unwrap().build().unwrap();
         let keeper = number(&first);
-        let file = first.open(&path, Open::create()).unwrap();
+        let file = first.open(&path, &how::create()).unwrap();
         file.write_at(&pattern(5, LENGTH), 0).unwrap();
         let filler = process::fill_up(&mount.path());
         assert_eq!(kind_of(first.shutdown(SOON)), ErrorKind::NoSpace);
@@ -78,7 +78,7 @@ fn contract_04_and_09_nobody_gets_in_before_it_is_done_after_a_failed_shutdown()
         drop(first);
         drop(file);
         let next = Engine::new().unwrap();
-        assert!(next.open(&path, Open::write()).is_err(), "the keeper was to have it");
+        assert!(next.open(&path, &how::write()).is_err(), "the keeper was to have it");
         std::fs::remove_file(filler).unwrap();
         let file = open_next(&next, &path);
         assert!(
@@ -110,7 +110,7 @@ fn child_that_gives_its_lock_up() {
     let Some(task) = process::task() else { return };
     let (directory, path) = task.split_once('\n').unwrap();
     let engine = lazy(kept::keeper().log(Path::new(directory).join("log"))).build().unwrap();
-    let file = engine.open(path, Open::write()).unwrap();
+    let file = engine.open(path, &how::write()).unwrap();
     file.write_at(&pattern(5, LENGTH), 0).unwrap();
     for entry in std::fs::read_dir("/proc/self/fd").unwrap().map(Result::unwrap) {
         if std::fs::read_link(entry.path()).is_ok_and(|to| to == Path::new(path)) {

@@ -5,8 +5,9 @@ mod support;
 
 use std::time::Duration;
 
-use forebay::{Engine, Open};
+use forebay::Engine;
 use support::MIB;
+use support::how;
 use support::threads::sleeps;
 
 const THREADS: u64 = 32;
@@ -27,7 +28,7 @@ fn short_lived_files_wake_no_context() {
             scope.spawn(move || {
                 for put in 0..PUTS {
                     let path = directory.join(format!("{thread}-{put}"));
-                    let file = engine.open(&path, Open::temporary()).unwrap();
+                    let file = engine.open(&path, &how::temporary()).unwrap();
                     file.write_at(&[1; 16 << 10], 0).unwrap();
                     file.sync_data().unwrap();
                     file.close().unwrap();

@@ -8,11 +8,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::{Engine, ErrorKind, Open};
+use forebay::{Engine, ErrorKind};
 use support::faulty::{Disk, Fails};
 use support::load::elsewhere_all_is_well;
 use support::mount::FileSystem;
-use support::{MIB, assert_on_disk, eventually, kind_of, pattern, within};
+use support::{MIB, assert_on_disk, eventually, how, kind_of, pattern, within};
 
 /// What nothing here may take longer than.
 const SOON: Duration = Duration::from_secs(30);
@@ -83,7 +83,7 @@ fn contract_11_a_copy_that_stalls_holds_nobody_up() {
     let directory = support::directory();
     let path = directory.path().join("file");
     let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
-    let file = Arc::new(engine.open(&path, Open::create()).unwrap());
+    let file = Arc::new(engine.open(&path, &how::create()).unwrap());
     file.set_len(1 << 20).unwrap();
     freeze_when_quiet(&disk);
     let stalled = std::thread::spawn({
@@ -121,7 +121,7 @@ fn contract_05_a_copy_that_stalls_does_not_hold_the_engine() {
     let Some((disk, mapped)) = source("a_copy_that_stalls_an_engine") else { return };
     let directory = support::directory();
     let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
-    let file = engine.open(directory.path().join("file"), Open::create()).unwrap();
+    let file = engine.open(directory.path().join("file"), &how::create()).unwrap();
     freeze_when_quiet(&disk);
     let stalled = std::thread::spawn(move || file.write_at(&mapped.bytes()[MIDDLE], 0));
     assert!(eventually(SOON, || disk.is_busy()), "nobody has to wait for the source");

@@ -9,10 +9,10 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use forebay::{Engine, ErrorKind, Open};
+use forebay::{Engine, ErrorKind};
 use support::mount::{FileSystem, Mount};
 use support::refused::{self, Threads};
-use support::{MIB, assert_on_disk, directory, pattern, process};
+use support::{MIB, assert_on_disk, directory, how, pattern, process};
 
 const CHILD: &str = "child_without_io_uring";
 
@@ -57,7 +57,7 @@ fn write_many(directory: &Path) {
     let engine = engine();
     process::report(format_args!("{}", engine.describe()));
     let files: Vec<_> = (0..FILES)
-        .map(|number| engine.open(place(directory, number), Open::create_new()).unwrap())
+        .map(|number| engine.open(place(directory, number), &how::create_new()).unwrap())
         .collect();
     std::thread::scope(|scope| {
         for part in 0..4 {
@@ -91,7 +91,7 @@ fn write_many(directory: &Path) {
     for file in files {
         file.close().unwrap();
     }
-    let again = engine.open(place(directory, 0), Open::read()).unwrap();
+    let again = engine.open(place(directory, 0), &how::read()).unwrap();
     let mut back = vec![1; 30_000];
     assert_eq!(again.read_at(&mut back, 0).unwrap(), 20_006);
     assert!(
@@ -107,7 +107,7 @@ fn write_until_full(directory: &Path) {
     let engine = engine();
     process::report(format_args!("{}", engine.describe()));
     let path = directory.join("file");
-    let file = engine.open(&path, Open::create_new()).unwrap();
+    let file = engine.open(&path, &how::create_new()).unwrap();
     let mut accepted = 0;
     let error = loop {
         assert!(accepted < 80 * MIB, "80 MiB accepted on a file system of 64 MiB");

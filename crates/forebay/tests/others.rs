@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, File, Open};
+use forebay::{Engine, File};
 use support::mount::{FileSystem, Mount};
 use support::other::{self, Other};
 use support::refused::{self, Threads};
-use support::{MIB, PAGE, pattern, process};
+use support::{MIB, PAGE, how, pattern, process};
 
 /// Nothing is written before somebody asks for it.
 const LATE: Duration = Duration::from_secs(3600);
@@ -53,7 +53,7 @@ fn at_once(test: &str, run: impl Fn(&[PathBuf])) {
 
 /// A file that another program has open as well.
 fn shared(engine: &Engine, path: &Path) -> (File, Other) {
-    let file = engine.open(path, Open::create()).unwrap();
+    let file = engine.open(path, &how::create()).unwrap();
     let mut other = Other::start();
     other.open("both", path);
     assert!(file.describe().contains("shared"), "{}", file.describe());
@@ -91,7 +91,7 @@ fn contract_06_a_size_that_the_file_system_does_not_report_is_an_error() {
     let engine = lazy_engine();
     let path = directory.path().join("file");
     let (file, mut other) = shared(&engine, &path);
-    let copy = engine.open(directory.path().join("copy"), Open::create()).unwrap();
+    let copy = engine.open(directory.path().join("copy"), &how::create()).unwrap();
     file.write_at(&pattern(1, 12_000), 0).unwrap();
     file.sync_data().unwrap();
     other.do_now("write 12000 5000 2");
@@ -112,7 +112,7 @@ fn contract_06_a_size_that_the_file_system_does_not_report_is_an_error() {
         failed("copy", engine.copy(&file, &copy));
         failed("read", file.read_at(&mut [0; 10], 0).map(|read| read as u64));
         assert!(file.cursor().seek(SeekFrom::End(0)).is_err());
-        assert!(engine.open(&path, Open::write().truncate(true)).is_err());
+        assert!(engine.open(&path, how::write().truncate(true)).is_err());
     };
     std::thread::scope(|scope| scope.spawn(without_size).join()).unwrap();
     file.sync_all().unwrap();
@@ -129,7 +129,7 @@ fn contract_06_the_length_is_the_one_on_disk() {
         let engine = lazy_engine();
         let path = directory.join("file");
         let (file, mut other) = shared(&engine, &path);
-        let reader = engine.open(&path, Open::read()).unwrap();
+        let reader = engine.open(&path, &how::read()).unwrap();
         file.write_at(&pattern(1, 5000), 0).unwrap();
         file.sync_data().unwrap();
         other.do_now("write 5000 2000 2");
@@ -158,7 +158,7 @@ fn contract_06_the_length_is_the_one_on_disk() {
         reader.close().unwrap();
 
         // One that is open for reading alone has no lease.
-        let reader = engine.open(&path, Open::read()).unwrap();
+        let reader = engine.open(&path, &how::read()).unwrap();
         other.do_now("write 0 300 1");
         assert_eq!(reader.len().unwrap(), 300);
         reader.close().unwrap();
@@ -183,7 +183,7 @@ fn contract_06_bytes_of_others_in_a_page_that_is_kept_survive() {
             };
             write(&file, before.start, &pattern(2, (before.end - before.start) as usize));
             // Written out for another handle that closes, and kept for a flush.
-            engine.open(&path, Open::write()).unwrap().close().unwrap();
+            engine.open(&path, &how::write()).unwrap().close().unwrap();
             other.do_now("write 200 100 3");
             other.do_now("sync");
             write(&file, 100, &pattern(4, 50));
@@ -250,7 +250,7 @@ fn contract_08_an_append_is_not_behind_an_end_that_was_cut() {
     let engine = Engine::builder().cache_bytes(32 << 20).build().unwrap();
     for is_shared in [false, true] {
         let path = directory.path().join(is_shared.to_string());
-        let file = engine.open(&path, Open::create()).unwrap();
+        let file = engine.open(&path, &how::create()).unwrap();
         let _reader = is_shared.then(|| std::fs::File::open(&path).unwrap());
         for round in 0..30 {
             std::thread::scope(|scope| {
@@ -406,7 +406,7 @@ fn pin(thread: libc::pid_t) {
 
 /// In the child: opens new files with leases; prints `no lease` if one has none.
 fn leased_in_child(engine: &Engine, paths: &[PathBuf]) -> Option<Vec<File>> {
-    let open = |path: &PathBuf| engine.open(path, Open::create()).unwrap();
+    let open = |path: &PathBuf| engine.open(path, &how::create()).unwrap();
     let files: Vec<File> = paths.iter().map(open).collect();
     if files.iter().any(|file| file.describe().contains("shared")) {
         process::report(format_args!("no lease"));
@@ -555,7 +555,7 @@ fn contract_06_two_programs_begin_one_log() {
                 }
             });
             for (log, path) in paths.iter().enumerate() {
-                let file = engine.open(path, Open::append()).unwrap();
+                let file = engine.open(path, &how::append()).unwrap();
                 while written.load(Ordering::Acquire) <= log {
                     std::thread::yield_now();
                 }
@@ -576,7 +576,7 @@ fn contract_06_an_allocation_cuts_off_nothing_that_others_append() {
     everywhere("allocated", |directory| {
         let path = directory.join("file");
         let engine = lazy_engine();
-        let file = engine.open(&path, Open::create()).unwrap();
+        let file = engine.open(&path, &how::create()).unwrap();
         let is_over = AtomicBool::new(false);
         let blocks = std::thread::scope(|scope| {
             let appended = scope.spawn(|| {

@@ -8,12 +8,12 @@ use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 
+use forebay::Engine;
 use forebay::policy::Backend;
-use forebay::{Engine, Open};
 use forebay_block::random::Random;
 use rustix::fs::FallocateFlags;
 use support::mount::{FileSystem, Mount};
-use support::{MIB, pattern};
+use support::{MIB, how, pattern};
 
 const FILES: u64 = 250;
 const APPENDS: u64 = 40;
@@ -53,7 +53,7 @@ fn contract_13_reads_across_the_end_do_not_fail_where_free_space_is_in_pieces() 
             let path = mount.path().join(number.to_string());
             // Another program appends, through the page cache of the kernel.
             let mut other = std::fs::File::create(&path).unwrap();
-            let file = engine.open_direct(&path, Open::read()).unwrap();
+            let file = engine.open_direct(&path, &how::read()).unwrap();
             let mut content = Vec::new();
             for _ in 0..APPENDS {
                 let more = pattern(content.len() as u64, 1 + random.below(20_000) as usize);

@@ -5,8 +5,8 @@ mod support;
 use std::fs;
 
 use forebay::policy::ContextPriority;
-use forebay::{Engine, ErrorKind, Open};
-use support::{PAGE, is_root, skip};
+use forebay::{Engine, ErrorKind};
+use support::{PAGE, how, is_root, skip};
 
 /// Scheduling policies of the writeback threads of this process.
 fn policies() -> Vec<libc::c_int> {
@@ -52,7 +52,7 @@ fn contexts_get_a_real_time_priority_and_lose_it() {
         Err(error) => panic!("{error}"),
     };
     let directory = support::directory();
-    let file = engine.open(directory.path().join("file"), Open::create()).unwrap();
+    let file = engine.open(directory.path().join("file"), &how::create()).unwrap();
     // The threads take changes in order, so a sync follows the change.
     let write = |byte| {
         file.write_at(&[byte; PAGE as usize], 0).unwrap();

@@ -7,9 +7,10 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, Open};
+use forebay::Engine;
 use forebay_block::random::Random;
 use support::MIB;
+use support::how;
 
 const PAGE: u64 = 4096;
 
@@ -25,7 +26,7 @@ fn contract_01_two_threads_sync_a_file_while_a_third_truncates_it() {
     let directory = support::directory();
     let path = directory.path().join("file");
     let engine = engine();
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     file.set_len(2 * PAGES * PAGE).unwrap();
     let is_over = AtomicBool::new(false);
     let end = Instant::now() + Duration::from_secs(2);

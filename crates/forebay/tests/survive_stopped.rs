@@ -12,13 +12,13 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, Open};
+use forebay::Engine;
 use forebay_block::random::{Random, mix};
 use forebay_uring::arena::Arena;
 use forebay_uring::header::FrameState;
 use forebay_uring::records::FileRecord;
 use support::stopped::{Account, Stopped, accounts};
-use support::{MIB, PAGE, process};
+use support::{MIB, PAGE, how, process};
 
 const CHILD: &str = "child_that_is_stopped";
 
@@ -140,7 +140,7 @@ fn child_that_is_stopped() {
         .build()
         .unwrap();
     let open = |file, uncached| {
-        Some(engine.open(path_of(directory, file), Open::create().uncached(uncached)).unwrap())
+        Some(engine.open(path_of(directory, file), how::create().uncached(uncached)).unwrap())
     };
     if seed.is_multiple_of(3) {
         keep_changing_contexts(&engine);

@@ -6,16 +6,16 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use forebay::{Engine, ErrorKind, File, Open};
+use forebay::{Engine, ErrorKind, File};
 use support::mount::{FileSystem, Mount};
-use support::{MIB, directory, kind_of, pattern};
+use support::{MIB, directory, how, kind_of, pattern};
 
 /// Creates files and writes them; nothing is synced.
 fn create(engine: &Engine, directory: &Path, count: u64) -> Vec<File> {
     let create = |number: u64| {
         let path = directory.join(format!("{}/{number}", number % 4));
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        let file = engine.open(path, Open::create_new()).unwrap();
+        let file = engine.open(path, &how::create_new()).unwrap();
         file.write_at(&pattern(number, 1 + (number as usize * 1237) % 40_000), 0).unwrap();
         file
     };
@@ -58,12 +58,12 @@ fn contract_19_results_are_per_file() {
     let here = directory();
     let (engine, other) = (Engine::new().unwrap(), Engine::new().unwrap());
     let open = |engine: &Engine, path: &Path| {
-        let file = engine.open(path, Open::create()).unwrap();
+        let file = engine.open(path, &how::create()).unwrap();
         file.write_at(&[7; 9000], 0).unwrap();
         file
     };
     let good = open(&engine, &here.path().join("good"));
-    let same = engine.open(here.path().join("good"), Open::write()).unwrap();
+    let same = engine.open(here.path().join("good"), &how::write()).unwrap();
     let foreign = open(&other, &here.path().join("foreign"));
     let dead = open(&engine, &mount.path().join("dead"));
     mount.cut_off();
@@ -83,7 +83,7 @@ fn contract_19_results_are_per_file() {
 fn contract_19_nothing_outside_the_set_is_written() {
     let directory = directory();
     let engine = Engine::builder().dirty_age(Duration::from_secs(3600)).build().unwrap();
-    let outside = engine.open(directory.path().join("outside"), Open::create()).unwrap();
+    let outside = engine.open(directory.path().join("outside"), &how::create()).unwrap();
     outside.write_at(&[1; 40_960], 0).unwrap();
     let files = create(&engine, directory.path(), 40);
     let all: Vec<_> = files.iter().collect();

@@ -1,8 +1,11 @@
 //! Writers near the dirty limit: all go on, however many files there are and whoever sits on room.
 
+mod support;
+
 use std::time::Duration;
 
-use forebay::{Engine, Open};
+use forebay::Engine;
+use support::how;
 
 /// A small cache whose pages are never written for their age: whoever waits is helped by something
 /// else, or never.
@@ -22,7 +25,7 @@ fn contract_12_quiet_files_give_their_room_back() {
     let engine = tight_engine();
     let files: Vec<_> = (0..64)
         .map(|number| {
-            engine.open(directory.path().join(format!("{number}")), Open::create_new()).unwrap()
+            engine.open(directory.path().join(format!("{number}")), &how::create_new()).unwrap()
         })
         .collect();
     let block = vec![7; 64 << 10];
@@ -52,7 +55,7 @@ fn contract_12_many_small_files_at_the_limit_go_on() {
     let engine = tight_engine();
     let open = |number: usize| {
         let file =
-            engine.open(directory.path().join(format!("{number}")), Open::create_new()).unwrap();
+            engine.open(directory.path().join(format!("{number}")), &how::create_new()).unwrap();
         file.write_at(b"a little", 0).unwrap();
         file
     };

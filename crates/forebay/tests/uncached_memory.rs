@@ -3,8 +3,8 @@
 
 mod support;
 
-use forebay::{Engine, Open};
-use support::{MIB, directory, pattern};
+use forebay::Engine;
+use support::{MIB, directory, how, pattern};
 
 /// Memory this process has touched, shared or its own: the cache is of either kind.
 fn touched() -> u64 {
@@ -20,7 +20,7 @@ fn what_passes_takes_memory_for_its_flight_alone() {
     let engine = Engine::builder().cache_bytes(512 * MIB).uncached(true).build().unwrap();
     let before = touched();
     let length = 320 * MIB;
-    let file = engine.open(directory.path().join("file"), Open::create()).unwrap();
+    let file = engine.open(directory.path().join("file"), &how::create()).unwrap();
     file.set_len(length).unwrap();
     let data = pattern(1, MIB as usize);
     (0..length / MIB).for_each(|part| file.write_at(&data, part * MIB).unwrap());

@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::time::Duration;
 
-use forebay::{Engine, ErrorKind, File, Open};
+use forebay::{Engine, ErrorKind, File};
 use support::mount::{FileSystem, Frozen, Mount};
-use support::{MIB, PAGE, assert_on_disk, eventually, kind_of, pattern, within};
+use support::{MIB, PAGE, assert_on_disk, eventually, how, kind_of, pattern, within};
 
 /// The longest a step may take before it counts as hanging.
 const SOON: Duration = Duration::from_secs(20);
@@ -100,7 +100,7 @@ fn contract_11_a_waker_may_drop_a_file() {
         let engine = Engine::builder().cache_bytes(32 << 20).dirty_bytes(8 << 20);
         let engine = engine.dirty_age(Duration::from_secs(600)).close_timeout(SOON);
         let engine = engine.set("prealloc", "off").unwrap().build().unwrap();
-        let open = |name: &str| engine.open(mount.path().join(name), Open::create()).unwrap();
+        let open = |name: &str| engine.open(mount.path().join(name), &how::create()).unwrap();
         let (first, second, bulk) = (open("first"), open("second"), open("bulk"));
         let dropped = slot(open("dropped"));
         // More than what a file may have dirty without waiting for others.
@@ -206,10 +206,10 @@ fn contract_11_wakers_that_call_the_engine_meet_no_lock() {
         let engine = Engine::builder().cache_bytes(8 << 20).dirty_bytes(4 << 20);
         let engine = engine.close_timeout(SOON).build().unwrap();
         let path = directory.path().join("file");
-        let file = Arc::new(engine.open(&path, Open::create()).unwrap());
-        let direct = engine.open_direct(directory.path().join("direct"), Open::create()).unwrap();
-        let spare = engine.open(directory.path().join("spare"), Open::create()).unwrap();
-        let others = || engine.open(directory.path().join("spare"), Open::write()).unwrap();
+        let file = Arc::new(engine.open(&path, &how::create()).unwrap());
+        let direct = engine.open_direct(directory.path().join("direct"), &how::create()).unwrap();
+        let spare = engine.open(directory.path().join("spare"), &how::create()).unwrap();
+        let others = || engine.open(directory.path().join("spare"), &how::write()).unwrap();
         let nosy = Arc::new(Nosy {
             engine: engine.clone(),
             file: Arc::clone(&file),
@@ -260,7 +260,7 @@ fn contract_11_wakers_that_call_the_engine_meet_no_lock() {
 /// Makes a context call `on_error`: drops the last handle of a dirty file after its file system was
 /// shut down.
 fn fail_unheard(engine: &Engine, mount: &Mount) {
-    let file = engine.open(mount.path().join("lost"), Open::create()).unwrap();
+    let file = engine.open(mount.path().join("lost"), &how::create()).unwrap();
     file.write_at(&pattern(1, 100_000), 0).unwrap();
     mount.cut_off();
     drop(file);
@@ -281,7 +281,7 @@ fn contract_02_a_panic_in_on_error_loses_no_data() {
         let engine = engine.build().unwrap();
         let directory = support::directory();
         let path = directory.path().join("file");
-        let file = engine.open(&path, Open::create()).unwrap();
+        let file = engine.open(&path, &how::create()).unwrap();
         let data = pattern(7, 1 << 20);
         file.write_at(&data, 0).unwrap();
         fail_unheard(&engine, &mount);
@@ -305,8 +305,8 @@ fn contract_02_a_panic_in_a_waker_loses_no_data_and_no_wake() {
         let directory = support::directory();
         let engine = Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).build().unwrap();
         let path = directory.path().join("file");
-        let file = engine.open(&path, Open::create()).unwrap();
-        let direct = engine.open_direct(directory.path().join("direct"), Open::create()).unwrap();
+        let file = engine.open(&path, &how::create()).unwrap();
+        let direct = engine.open_direct(directory.path().join("direct"), &how::create()).unwrap();
         let data = pattern(7, 1 << 20);
         file.write_at(&data, 0).unwrap();
         let panics = waker(|| panic!("the waker of a test panics"));
@@ -358,7 +358,7 @@ fn contract_05_an_engine_in_a_thread_local_ends_with_its_thread() {
         ENGINE.with_borrow_mut(|here| {
             let engine = Engine::builder().cache_bytes(8 << 20).dirty_age(SOON);
             let engine = engine.close_timeout(SOON).build().unwrap();
-            let file = engine.open(&in_thread, Open::create()).unwrap();
+            let file = engine.open(&in_thread, &how::create()).unwrap();
             *here = Some((file, engine));
         });
         ENGINE.with_borrow(|here| {
@@ -394,7 +394,7 @@ fn contract_12_a_thread_that_ends_can_still_wait() {
     let _alone = alone();
     let directory = support::directory();
     let engine = Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).build().unwrap();
-    let file = engine.open(directory.path().join("file"), Open::create()).unwrap();
+    let file = engine.open(directory.path().join("file"), &how::create()).unwrap();
     let synced = slot(());
     let reported = Arc::clone(&synced);
     within(SOON, "a destructor that syncs", move || {
@@ -427,7 +427,7 @@ fn contract_12_the_last_engine_dropped_in_on_error_ends() {
     });
     let data = pattern(5, 1 << 20);
     let built = build.build().unwrap();
-    let file = built.open(&path, Open::create()).unwrap();
+    let file = built.open(&path, &how::create()).unwrap();
     file.write_at(&data, 0).unwrap();
     // Held while the only engine is put there: the callback waits for that.
     let mut here = engine.lock().unwrap();
@@ -447,7 +447,7 @@ fn contract_12_the_last_engine_dropped_by_a_waker_ends() {
     let path = directory.path().join("file");
     let build = Engine::builder().cache_bytes(8 << 20).dirty_age(Duration::from_secs(600));
     let engine = build.close_timeout(SOON).build().unwrap();
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     let data = pattern(5, 1 << 20);
     file.write_at(&data, 0).unwrap();
     let engine = slot(engine);

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use forebay::{File, Open, Times};
+use forebay::{File, OpenOptions, Times};
 use forebay_uring::longest;
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 
@@ -81,8 +81,9 @@ impl Way {
         let Self::Engine(stack) = self else {
             return plain(path, access == Access::ReadWrite).map(OpenData::Plain);
         };
-        let open = if access == Access::ReadWrite { Open::write() } else { Open::read() };
-        let file = stack.engine.open(path, open).map_err(of_engine)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(access == Access::ReadWrite);
+        let file = stack.engine.open(path, &options).map_err(of_engine)?;
         file.leave_accessed();
         Ok(OpenData::Engine(file))
     }

@@ -93,7 +93,9 @@ mod tests {
     fn the_reason_of_the_system_is_passed_on_and_other_kinds_have_a_number() {
         let directory = tempfile::tempdir_in(".").unwrap();
         let engine = forebay::Engine::new().unwrap();
-        let refused = engine.open(directory.path(), forebay::Open::write()).unwrap_err();
+        let refused = engine
+            .open(directory.path(), forebay::OpenOptions::new().read(true).write(true))
+            .unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Unsupported);
         assert_eq!(of_engine(refused).raw_os_error(), Some(libc::EISDIR), "that of the system");
         for (kind, errno) in [

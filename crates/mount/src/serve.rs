@@ -351,7 +351,12 @@ mod tests {
     fn adopted(directory: &Path) -> (Engine, Mount) {
         let engine = Engine::builder().cache_bytes(16 << 20).dirty_age(Duration::from_secs(60));
         let engine = engine.build().unwrap();
-        let file = engine.open(directory.join("file"), forebay::Open::create()).unwrap();
+        let file = engine
+            .open(
+                directory.join("file"),
+                forebay::OpenOptions::new().read(true).write(true).create(true),
+            )
+            .unwrap();
         file.write_at(b"hello", 0).unwrap();
         let mount = Mount::unmounted(directory, engine.clone());
         adopt(&mount, file).unwrap();

@@ -17,7 +17,7 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-use forebay::{Engine, File, Open};
+use forebay::{Engine, File, OpenOptions};
 use forebay_uring::page_cache::{self, WHOLE};
 use rustix::fs::OFlags;
 
@@ -263,7 +263,11 @@ impl Share {
 
     /// Opens a file in the engine, and writes the content that the device has refused.
     fn enter_engine(&self, given: fs::File, again: &[u8]) -> io::Result<File> {
-        let file = self.stack.engine.open_fd(given, Open::write()).map_err(of_engine)?;
+        let file = self
+            .stack
+            .engine
+            .open_fd(given, OpenOptions::new().read(true).write(true))
+            .map_err(of_engine)?;
         file.leave_accessed();
         if !again.is_empty()
             && let Err(error) = file.write_at(again, 0)
@@ -333,7 +337,7 @@ mod tests {
     /// An engine that has the file open keeps others from it.
     fn holder(path: &Path) -> (Engine, File) {
         let engine = Engine::builder().cache_bytes(16 << 20).build().unwrap();
-        let file = engine.open(path, Open::write()).unwrap();
+        let file = engine.open(path, OpenOptions::new().read(true).write(true)).unwrap();
         (engine, file)
     }
 

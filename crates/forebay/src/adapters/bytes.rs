@@ -22,11 +22,11 @@ impl File {
     ///
     /// ```
     /// use bytes::{Buf, Bytes};
-    /// # use forebay::{Engine, Open};
+    /// # use forebay::{Engine, OpenOptions};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let directory = tempfile::tempdir_in(".")?;
     /// # let engine = Engine::new()?;
-    /// # let file = engine.open(directory.path().join("file"), Open::create())?;
+    /// # let file = engine.open(directory.path().join("file"), OpenOptions::new().read(true).write(true).create(true))?;
     /// let (header, body) = (Bytes::from_static(b"header "), Bytes::from(vec![b'x'; 100]));
     /// file.write_buf_at(header.chain(body), 0)?;
     /// assert_eq!(file.len()?, 107);

@@ -24,8 +24,8 @@ use crate::core::wait;
 /// Its bytes are used for a tenth of a second, so a reader may see changes of another program
 /// that much later.
 ///
-/// On a handle for appending ([`Open::append`](crate::Open::append)) every write goes to the end of
-/// the file and moves the position there. On a block device a write stops at the end of the device.
+/// On a handle for [appending](crate::OpenOptions::append) every write goes to the end of the file
+/// and moves the position there. On a block device a write stops at the end of the device.
 ///
 /// # What `flush` does
 /// Nothing. Written data is in the cache of the engine at once, where every handle sees it. **Until
@@ -38,13 +38,13 @@ use crate::core::wait;
 ///
 /// ```
 /// use std::io::{BufRead, BufReader, Seek, Write};
-/// use forebay::{Cursor, Engine, Open};
+/// use forebay::{Cursor, Engine, OpenOptions};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let directory = tempfile::tempdir_in(".")?;
 /// # let path = directory.path().join("list");
 /// let engine = Engine::new()?;
-/// let file = engine.open(&path, Open::create())?;
+/// let file = engine.open(&path, OpenOptions::new().read(true).write(true).create(true))?;
 /// let mut cursor = file.cursor();
 /// for number in 1..=3 {
 ///     writeln!(cursor, "line {number}")?;
@@ -136,7 +136,7 @@ impl<F: Borrow<File>> Cursor<F> {
     fn read_ahead(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let Self { file, position, ahead, .. } = self;
         let file: &File = (*file).borrow();
-        file.shared.check()?;
+        file.may_read()?;
         let taken = ahead.take(file, *position, buffer);
         if taken > 0 {
             *position += taken as u64;

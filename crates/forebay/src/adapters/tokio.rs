@@ -241,7 +241,7 @@ impl<F: Borrow<File> + Unpin> AsyncRead for Cursor<F> {
     ) -> Poll<io::Result<()>> {
         let Self { file, position, polled, ahead } = self.get_mut();
         let file = (*file).borrow();
-        file.shared.check()?;
+        file.may_read()?;
         let length = buffer.remaining().min(POLL_BYTES);
         if length == 0 {
             return Poll::Ready(Ok(()));

@@ -10,11 +10,11 @@ use forebay_block::Errno;
 /// Category of an [`Error`], for a caller that reacts to it.
 ///
 /// ```
-/// use forebay::{Engine, ErrorKind, Open};
+/// use forebay::{Engine, ErrorKind, OpenOptions};
 ///
 /// # fn main() -> forebay::Result<()> {
 /// let engine = Engine::new()?;
-/// match engine.open("no/such/file", Open::read()) {
+/// match engine.open("no/such/file", OpenOptions::new().read(true)) {
 ///     Err(error) if error.kind() == ErrorKind::NotFound => println!("skipped: {error}"),
 ///     other => drop(other?),
 /// }
@@ -29,8 +29,8 @@ pub enum ErrorKind {
     InvalidInput,
     /// The file, or a directory of its path, does not exist.
     NotFound,
-    /// The file exists, and the call was to create it, such as with
-    /// [`Open::create_new`](crate::Open::create_new).
+    /// The file exists, and the call was to create it, such as an open with
+    /// [`create_new`](crate::OpenOptions::create_new).
     AlreadyExists,
     /// The system denies access to the file: by its permission bits, its owner or an attribute.
     PermissionDenied,
@@ -101,11 +101,11 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
 /// The debug form adds the kind, so that a `main` that returns the error prints a readable line.
 ///
 /// ```
-/// use forebay::{Engine, Open};
+/// use forebay::{Engine, OpenOptions};
 ///
 /// # fn main() -> forebay::Result<()> {
 /// let engine = Engine::new()?;
-/// let error = engine.open("no/such/file", Open::read()).unwrap_err();
+/// let error = engine.open("no/such/file", OpenOptions::new().read(true)).unwrap_err();
 /// assert_eq!(error.os_error(), Some(2));             // ENOENT
 /// assert_eq!(error.path(), Some("no/such/file".as_ref()));
 /// assert!(error.to_string().starts_with("no/such/file: could not open"));
@@ -180,7 +180,14 @@ impl Error {
     pub(crate) fn for_reading(path: &Path) -> Self {
         Self::new(ErrorKind::NotPermitted, "cannot change the file through a handle for reading")
             .at_path(path)
-            .remedy("open it with Open::write")
+            .remedy("open it with write")
+    }
+
+    /// Creates the error for a read through a handle that may only write.
+    pub(crate) fn for_writing(path: &Path) -> Self {
+        Self::new(ErrorKind::NotPermitted, "cannot read the file through a handle for writing")
+            .at_path(path)
+            .remedy("open it with read, too")
     }
 
     /// Creates the error for a file whose flush failed, now or earlier.

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use crate::positioned::{Positioned, assert_as_over_a_vector};
 use crate::support::mount::{FileSystem, Mount};
-use crate::support::{self, MIB, assert_on_disk, pattern};
+use crate::support::{self, MIB, assert_on_disk, how, pattern};
 use bytes::{Buf, Bytes, BytesMut};
-use forebay::{Cursor, Engine, ErrorKind, File, Open};
+use forebay::{Cursor, Engine, ErrorKind, File};
 use forebay_block::random::Random;
 
 /// What nothing here may take longer than.
@@ -53,7 +53,7 @@ fn a_cursor_of_a_handle_for_appending_writes_at_the_end() {
     let (engine, directory) = (engine(), support::directory());
     let path = directory.path().join("log");
     std::fs::write(&path, b"there").unwrap();
-    let file = Arc::new(engine.open(&path, Open::append()).unwrap());
+    let file = Arc::new(engine.open(&path, &how::append()).unwrap());
     let (mut one, mut other) = (Cursor::new(Arc::clone(&file)), file.cursor());
     assert_eq!(one.write(b" one").unwrap(), 4);
     assert_eq!(other.write_vectored(&[IoSlice::new(b" o"), IoSlice::new(b"ther")]).unwrap(), 6);
@@ -78,13 +78,13 @@ fn errors_keep_their_kind_and_themselves() {
     let (engine, directory) = (engine(), support::directory());
     let path = directory.path().join("file");
     std::fs::write(&path, b"x").unwrap();
-    let mut reader = Cursor::new(engine.open(&path, Open::read()).unwrap());
+    let mut reader = Cursor::new(engine.open(&path, &how::read()).unwrap());
     let error = reader.write(b"no").unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
     let inner = error.get_ref().unwrap().downcast_ref::<forebay::Error>().unwrap();
     assert_eq!(inner.kind(), ErrorKind::NotPermitted);
     assert!(error.to_string().contains("file") && reader.position() == 0, "{error}");
-    let mut far = Cursor::new(engine.open(&path, Open::write()).unwrap());
+    let mut far = Cursor::new(engine.open(&path, &how::write()).unwrap());
     far.set_position(u64::MAX - 1);
     assert_eq!(far.write(b"abc").unwrap_err().kind(), io::ErrorKind::InvalidInput);
     assert_eq!(far.read(&mut [0; 10]).unwrap(), 0);
@@ -100,7 +100,7 @@ fn errors_keep_their_kind_and_themselves() {
 fn vectors_are_one_stretch() {
     let (engine, directory) = (engine(), support::directory());
     let path = directory.path().join("file");
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     let mut random = Random::new(support::seed());
     let mut model: Vec<u8> = Vec::new();
     let pieces = |random: &mut Random| -> Vec<usize> {
@@ -151,7 +151,7 @@ fn appended_vectors_and_buffers_stand_together() {
     let path = directory.path().join("log");
     std::thread::scope(|scope| {
         for thread in 0..4u8 {
-            let log = engine.open(&path, Open::append()).unwrap();
+            let log = engine.open(&path, &how::append()).unwrap();
             scope.spawn(move || {
                 for round in 0..200usize {
                     let body = vec![thread; 50 + round * 37 % 9000];
@@ -188,7 +188,7 @@ fn appended_vectors_and_buffers_stand_together() {
 #[test]
 fn a_direct_file_takes_the_buffers_of_bytes() {
     let (engine, directory) = (engine(), support::directory());
-    let file = engine.open_direct(directory.path().join("file"), Open::create()).unwrap();
+    let file = engine.open_direct(directory.path().join("file"), &how::create()).unwrap();
     let mut buffer = BytesMut::with_capacity(20_000);
     buffer.extend_from_slice(&pattern(1, 10_000));
     let address = buffer.as_ptr();
@@ -216,7 +216,7 @@ fn contract_09_no_space_is_reported_to_a_cursor() {
     };
     let path = mount.path().join("file");
     let engine = engine();
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     let mut cursor = file.cursor();
     full(io::copy(&mut io::repeat(7), &mut cursor));
     // What was accepted has its place.

@@ -8,8 +8,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use crate::support::mount::{FileSystem, Mount};
-use crate::support::{MIB, directory, kind_of, pattern, process};
-use forebay::{Batch, Engine, ErrorKind, Open, Outcome};
+use crate::support::{MIB, directory, how, kind_of, pattern, process};
+use forebay::{Batch, Engine, ErrorKind, Outcome};
 
 /// Names in a directory and below it, those of a batch included.
 fn names(directory: &Path) -> BTreeSet<String> {
@@ -110,7 +110,7 @@ fn contract_20_names_may_have_any_bytes_and_be_as_long_as_the_file_system_allows
         batch.write(path(name), name).unwrap();
     }
     batch.commit().unwrap();
-    let temporary = engine.open(path(&[0xfe; 255]), Open::temporary()).unwrap();
+    let temporary = engine.open(path(&[0xfe; 255]), &how::temporary()).unwrap();
     temporary.write_at(b"new", 0).unwrap();
     temporary.sync_data().unwrap();
     temporary.close().unwrap();

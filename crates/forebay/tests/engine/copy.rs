@@ -4,8 +4,8 @@ use std::io::{Read as _, Seek as _, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
-use crate::support::{self, MIB, assert_on_disk, kind_of, pattern};
-use forebay::{Engine, ErrorKind, Open};
+use crate::support::{self, MIB, assert_on_disk, how, kind_of, pattern};
+use forebay::{Engine, ErrorKind};
 use forebay_block::random::Random;
 
 /// A bound for everything here.
@@ -23,10 +23,10 @@ fn a_copy_has_all_that_was_accepted_and_no_more() {
     for (number, length) in [0, 1, 4096, MIB, MIB + 1, 30 * MIB - 7].into_iter().enumerate() {
         let data = pattern(number as u64, length as usize);
         std::fs::write(path("from"), &data[..length as usize / 2]).unwrap();
-        let from = engine.open(path("from"), Open::write().uncached(number % 2 == 0)).unwrap();
+        let from = engine.open(path("from"), how::write().uncached(number % 2 == 0)).unwrap();
         // Accepted, and not written when the copy begins.
         from.write_at(&data[length as usize / 2..], length / 2).unwrap();
-        let to = engine.open(path("to"), Open::create().uncached(number % 2 == 0)).unwrap();
+        let to = engine.open(path("to"), how::create().uncached(number % 2 == 0)).unwrap();
         to.set_len(40 * MIB).unwrap();
         assert_eq!(engine.copy(&from, &to).unwrap(), length);
         assert_eq!(to.len().unwrap(), length);
@@ -35,8 +35,8 @@ fn a_copy_has_all_that_was_accepted_and_no_more() {
         to.close().unwrap();
         from.close().unwrap();
         // Of a file for reading, which is not cached.
-        let from = engine.open(path("from"), Open::read()).unwrap();
-        let again = engine.open(path("again"), Open::create().truncate(true)).unwrap();
+        let from = engine.open(path("from"), &how::read()).unwrap();
+        let again = engine.open(path("again"), how::create().truncate(true)).unwrap();
         assert_eq!(engine.copy(&from, &again).unwrap(), length);
         again.close().unwrap();
         from.close().unwrap();
@@ -50,8 +50,8 @@ fn a_copy_that_cannot_be_made_is_refused_before_anything_changes() {
     let path = directory.path().join("file");
     std::fs::write(&path, b"as it is").unwrap();
     let (file, reader) =
-        (engine.open(&path, Open::write()).unwrap(), engine.open(&path, Open::read()).unwrap());
-    let log = engine.open(directory.path().join("log"), Open::append()).unwrap();
+        (engine.open(&path, &how::write()).unwrap(), engine.open(&path, &how::read()).unwrap());
+    let log = engine.open(directory.path().join("log"), &how::append()).unwrap();
     assert_eq!(kind_of(engine.copy(&reader, &file)), ErrorKind::InvalidInput);
     assert_eq!(kind_of(engine.copy(&log, &reader)), ErrorKind::NotPermitted);
     assert_eq!(kind_of(engine.copy(&file, &log)), ErrorKind::NotPermitted);
@@ -75,8 +75,8 @@ fn small_sequential_reads_of_a_file_for_reading_ask_the_device_rarely() {
     let data = pattern(1, 20 << 20);
     std::fs::write(path("from"), &data).unwrap();
     let _writer = another_writer(&path("from"));
-    let from = engine.open(path("from"), Open::read()).unwrap();
-    let to = engine.open(path("to"), Open::create()).unwrap();
+    let from = engine.open(path("from"), &how::read()).unwrap();
+    let to = engine.open(path("to"), &how::create()).unwrap();
     let before = engine.stats();
     let copied = std::io::copy(&mut from.cursor(), &mut to.cursor()).unwrap();
     assert_eq!(copied, 20 * MIB);
@@ -96,8 +96,8 @@ async fn tokio_copies_a_file_for_reading() {
     let data = pattern(1, 5_000_001);
     std::fs::write(path("from"), &data).unwrap();
     let _writer = another_writer(&path("from"));
-    let from = engine.open(path("from"), Open::read()).unwrap();
-    let to = engine.open(path("to"), Open::create()).unwrap();
+    let from = engine.open(path("from"), &how::read()).unwrap();
+    let to = engine.open(path("to"), &how::create()).unwrap();
     let before = engine.stats();
     let copied = tokio::io::copy(&mut from.cursor(), &mut to.cursor()).await.unwrap();
     assert_eq!(copied, 5_000_001);
@@ -115,7 +115,7 @@ fn a_cursor_that_reads_ahead_returns_the_bytes_of_the_file() {
     let data = pattern(1, 3 << 20);
     std::fs::write(&path, &data).unwrap();
     let _writer = another_writer(&path);
-    let file = engine.open(&path, Open::read()).unwrap();
+    let file = engine.open(&path, &how::read()).unwrap();
     let (mut cursor, mut model) = (file.cursor(), std::io::Cursor::new(&data));
     let mut random = Random::new(support::seed());
     for step in 0..support::operations(3000) {
@@ -142,7 +142,7 @@ fn contract_06_a_cursor_sees_changes_although_it_reads_ahead() {
     let path = directory.path().join("file");
     std::fs::write(&path, vec![1; 1 << 20]).unwrap();
     let mut other = another_writer(&path);
-    let file = engine.open(&path, Open::read()).unwrap();
+    let file = engine.open(&path, &how::read()).unwrap();
     let mut cursor = file.cursor();
     let mut next = || {
         let mut bytes = [0; 100];
@@ -155,7 +155,7 @@ fn contract_06_a_cursor_sees_changes_although_it_reads_ahead() {
     std::thread::sleep(Duration::from_millis(150));
     assert_eq!((next(), next()), ([2; 100], [2; 100]), "changed by another program");
     drop(other);
-    let writer = engine.open(&path, Open::write()).unwrap();
+    let writer = engine.open(&path, &how::write()).unwrap();
     writer.write_at(&vec![3; 1 << 20], 0).unwrap();
     assert_eq!(next(), [3; 100], "changed by this engine");
 }

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::support::{self, MIB, assert_on_disk, block_on, pattern, within};
-use forebay::{DirectFile, Engine, Open, Transfer};
+use crate::support::{self, MIB, assert_on_disk, block_on, how, pattern, within};
+use forebay::{DirectFile, Engine, Transfer};
 use forebay_block::random::Random;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -135,7 +135,7 @@ fn check(threads: u64, rounds: u64, operations: usize) {
         let engine = engine();
         for round in 0..rounds {
             let path = directory.path().join(format!("{round}"));
-            let file = engine.open_direct(&path, Open::create()).unwrap();
+            let file = engine.open_direct(&path, &how::create()).unwrap();
             if round % 2 == 1 {
                 file.set_len(20_001).unwrap();
             }
@@ -178,7 +178,7 @@ fn contract_16_thousands_of_futures_at_once() {
         let directory = support::directory();
         let path = directory.path().join("file");
         let engine = engine();
-        let file = engine.open_direct(&path, Open::create()).unwrap();
+        let file = engine.open_direct(&path, &how::create()).unwrap();
         const PARTS: u64 = 6000;
         let part = |number: u64| pattern(number, 1000 + (number % 7) as usize * 8);
         let writes: Vec<_> = (0..PARTS)
@@ -186,7 +186,7 @@ fn contract_16_thousands_of_futures_at_once() {
             .map(|number| file.write_at_async(part(number), number * 1100))
             .collect();
         // A cached file is served beside them.
-        let cached = engine.open(directory.path().join("cached"), Open::create()).unwrap();
+        let cached = engine.open(directory.path().join("cached"), &how::create()).unwrap();
         cached.write_at(&pattern(1, MIB as usize), 0).unwrap();
         cached.sync_data().unwrap();
         let reads: Vec<_> = (0..PARTS)
@@ -212,7 +212,7 @@ fn contract_08_a_file_that_grows_in_order() {
         let directory = support::directory();
         let path = directory.path().join("file");
         let engine = engine();
-        let file = engine.open_direct(&path, Open::create()).unwrap();
+        let file = engine.open_direct(&path, &how::create()).unwrap();
         let expected = pattern(5, 4 << 20);
         let writes: Vec<_> = expected
             .chunks(4096)
@@ -235,7 +235,7 @@ fn knobs_change_under_load() {
         let directory = support::directory();
         let engine = engine();
         let path = directory.path().join("file");
-        let file = engine.open_direct(&path, Open::create()).unwrap();
+        let file = engine.open_direct(&path, &how::create()).unwrap();
         let is_over = AtomicBool::new(false);
         let model = std::thread::scope(|scope| {
             let (engine, file, is_over) = (&engine, &file, &is_over);

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::support::mount::{FileSystem, Mount};
-use crate::support::{MIB, within};
-use forebay::{Engine, ErrorKind, Open};
+use crate::support::{MIB, how, within};
+use forebay::{Engine, ErrorKind};
 
 const RUN: Duration = Duration::from_secs(4);
 
@@ -20,7 +20,7 @@ fn write_and_close(engine: &Engine, directory: &Path, number: usize) -> u64 {
             break;
         }
         let path = directory.join(format!("{number}-{}", round % 4));
-        let file = engine.open(path, Open::create()).unwrap();
+        let file = engine.open(path, &how::create()).unwrap();
         let data = if round % 2 == 0 { &page } else { &large };
         match file.write_at(data, 0) {
             Ok(()) => accepted += 1,

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use crate::support::{self, MIB, pattern, within};
-use forebay::{Engine, ErrorKind, File, Open};
+use crate::support::{self, MIB, how, pattern, within};
+use forebay::{Engine, ErrorKind, File};
 use forebay_block::random::Random;
 
 const SOON: Duration = Duration::from_secs(10);
@@ -59,7 +59,7 @@ fn contract_13_many_futures_on_one_thread() {
         let directory = support::directory();
         let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
         let files: Vec<File> = (0..6)
-            .map(|at| engine.open(directory.path().join(format!("{at}")), Open::create()).unwrap())
+            .map(|at| engine.open(directory.path().join(format!("{at}")), &how::create()).unwrap())
             .collect();
         let work = |at: usize| {
             let file = &files[at];
@@ -97,7 +97,7 @@ fn contract_13_dropped_futures_leave_a_prefix_and_the_engine_works_on() {
         let directory = support::directory();
         let path = directory.path().join("file");
         let engine = Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).build().unwrap();
-        let file = engine.open(&path, Open::create()).unwrap();
+        let file = engine.open(&path, &how::create()).unwrap();
         let (mut random, mut model) = (Random::new(11), vec![0u8; 0]);
         let mut pending = 0;
         for round in 0..400u64 {
@@ -155,7 +155,7 @@ fn contract_13_a_dropped_append_gives_its_turn_back() {
     within(SOON, "appending after a dropped append", || {
         let directory = support::directory();
         let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
-        let file = engine.open(directory.path().join("file"), Open::append()).unwrap();
+        let file = engine.open(directory.path().join("file"), &how::append()).unwrap();
         let mut dropped = 0;
         for _ in 0..20 {
             let before = file.len().unwrap();
@@ -184,7 +184,7 @@ fn contract_12_opens_and_a_shutdown_do_not_block_the_executor() {
             let path = directory.path().join(format!("{}", at % 20));
             let engine = engine.clone();
             async move {
-                let file = engine.open_async(&path, Open::create()).await?;
+                let file = engine.open_async(&path, &how::create()).await?;
                 file.append_async(&[at as u8; 1000]).await?;
                 file.close_async().await
             }
@@ -198,14 +198,14 @@ fn contract_12_opens_and_a_shutdown_do_not_block_the_executor() {
             assert_eq!(length, 5000);
         }
         let missing = directory.path().join("no/such");
-        let refused = run_all(vec![Box::pin(engine.open_async(&missing, Open::read()))]);
+        let refused = run_all(vec![Box::pin(engine.open_async(&missing, &how::read()))]);
         assert_eq!(refused[0].as_ref().unwrap_err().kind(), ErrorKind::NotFound);
-        let file = engine.open(directory.path().join("last"), Open::create()).unwrap();
+        let file = engine.open(directory.path().join("last"), &how::create()).unwrap();
         file.write_at(b"last", 0).unwrap();
         let ended = run_all(vec![Box::pin(engine.shutdown_async(SOON))]);
         assert!(ended[0].is_ok());
         assert_eq!(std::fs::read(directory.path().join("last")).unwrap(), b"last");
-        let late = run_all(vec![Box::pin(engine.open_async(&missing, Open::read()))]);
+        let late = run_all(vec![Box::pin(engine.open_async(&missing, &how::read()))]);
         assert_eq!(late[0].as_ref().unwrap_err().kind(), ErrorKind::Shutdown);
     });
 }
@@ -217,14 +217,14 @@ fn contract_12_an_open_from_the_callback_of_the_engine_is_served() {
         let directory = support::directory();
         let path = directory.path().join("file");
         let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
-        let file = engine.open(&path, Open::create()).unwrap();
+        let file = engine.open(&path, &how::create()).unwrap();
         file.write_at(&pattern(1, 100_000), 0).unwrap();
         // The executor of this task is the thread that wakes it, which is a context.
         let (reported, report) = std::sync::mpsc::channel();
         let other = directory.path().join("other");
         let task = async move {
             file.sync_data_async().await?;
-            let opened = engine.open_async(&other, Open::create()).await?;
+            let opened = engine.open_async(&other, &how::create()).await?;
             opened.close_async().await?;
             file.close_async().await
         };

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::support::mount::{FileSystem, Mount};
-use crate::support::{MIB, eventually, pattern};
-use forebay::{Engine, File, Open};
+use crate::support::{MIB, eventually, how, pattern};
+use forebay::{Engine, File};
 use forebay_uring::{Access, Create, How, Truncate};
 
 const CONTEXTS: usize = 4;
@@ -59,7 +59,7 @@ fn files_of_one_group_have_one_context_and_groups_have_several() {
         std::fs::create_dir(&directory).unwrap();
         for name in ["one", "other"] {
             let path = directory.join(name);
-            let file = engine.open(&path, Open::create_new()).unwrap();
+            let file = engine.open(&path, &how::create_new()).unwrap();
             extend(&file, 2 * MIB);
             let group = group_at(&path, 0);
             assert!(is_context_of(&file, group), "group {group}, context {}", file.context());
@@ -80,14 +80,14 @@ fn with_inode32_files_go_by_where_their_data_is() {
     let mut groups = BTreeSet::new();
     for number in 0..8 {
         let path = mount.path().join(format!("file-{number}"));
-        let file = engine.open(&path, Open::create_new()).unwrap();
+        let file = engine.open(&path, &how::create_new()).unwrap();
         extend(&file, 2 * MIB);
         let group = group_at(&path, 0);
         assert!(is_context_of(&file, group), "group {group}, context {}", file.context());
         groups.insert(group);
         file.close().unwrap();
         // Opened again it is looked at where its data is, before anything is written.
-        let file = engine.open(&path, Open::write()).unwrap();
+        let file = engine.open(&path, &how::write()).unwrap();
         assert_eq!(file.context(), group as usize % CONTEXTS);
         file.close().unwrap();
     }
@@ -108,7 +108,7 @@ fn a_file_whose_group_is_full_goes_on_with_another_context() {
     std::fs::create_dir(&directory).unwrap();
     let engine = engine();
     let path = directory.join("file");
-    let file = engine.open(&path, Open::create_new()).unwrap();
+    let file = engine.open(&path, &how::create_new()).unwrap();
     extend(&file, 2 * MIB);
     let first = group_at(&path, 0);
     assert!(is_context_of(&file, first));
@@ -135,7 +135,7 @@ fn without_groups_files_go_by_their_directory() {
     for directory in 0..12 {
         let directory = mount.path().join(format!("directory-{directory}"));
         std::fs::create_dir(&directory).unwrap();
-        let open = |name: &str| engine.open(directory.join(name), Open::create_new()).unwrap();
+        let open = |name: &str| engine.open(directory.join(name), &how::create_new()).unwrap();
         let [one, other] = ["one", "other"].map(open);
         assert_eq!(one.context(), other.context());
         contexts.insert(one.context());

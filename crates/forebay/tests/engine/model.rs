@@ -4,8 +4,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use forebay::{Engine, File, Open};
+use forebay::{Engine, File};
 use forebay_block::random::Random;
+
+use crate::support::how;
 
 /// Small mostly, large sometimes, on page borders often.
 fn length(random: &mut Random, most: u64) -> usize {
@@ -71,7 +73,7 @@ fn run(by: &str, seed: u64, cache_bytes: u64, operations: usize) {
         .unwrap();
     let mut random = Random::new(seed);
     let mut model =
-        Model { bytes: Vec::new(), handles: vec![engine.open(&path, Open::create()).unwrap()] };
+        Model { bytes: Vec::new(), handles: vec![engine.open(&path, &how::create()).unwrap()] };
     for step in 0..operations {
         let which = random.below(model.handles.len() as u64) as usize;
         let most = 24 << 20;
@@ -105,7 +107,7 @@ fn run(by: &str, seed: u64, cache_bytes: u64, operations: usize) {
             }
             90..94 => {
                 let uncached = random.below(2) == 0;
-                model.handles.push(engine.open(&path, Open::write().uncached(uncached)).unwrap());
+                model.handles.push(engine.open(&path, how::write().uncached(uncached)).unwrap());
             }
             94..98 => {
                 let handle = model.handles.swap_remove(which);
@@ -114,7 +116,7 @@ fn run(by: &str, seed: u64, cache_bytes: u64, operations: usize) {
                     _ => drop(handle),
                 }
                 if model.handles.is_empty() {
-                    model.handles.push(engine.open(&path, Open::write()).unwrap());
+                    model.handles.push(engine.open(&path, &how::write()).unwrap());
                 }
             }
             _ => std::thread::sleep(Duration::from_millis(random.below(30))),
@@ -170,7 +172,7 @@ fn appends_from_many_threads_do_not_overlap() {
     let places: Vec<(u64, Vec<u8>)> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..4u8)
             .map(|thread| {
-                let log = engine.open(&path, Open::append()).unwrap();
+                let log = engine.open(&path, &how::append()).unwrap();
                 scope.spawn(move || {
                     let mut places = Vec::new();
                     for at in 0..500u16 {

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::support::mount::{FileSystem, Mount};
-use crate::support::{self, MIB, pattern, process, within};
-use forebay::{Engine, ErrorKind, File, Open};
+use crate::support::{self, MIB, how, pattern, process, within};
+use forebay::{Engine, ErrorKind, File};
 use forebay_block::random::Random;
 
 /// Free bytes for each file of a run: fewer than its longest length, so that space runs out.
@@ -35,10 +35,8 @@ impl Driven {
     /// Makes a random call, and checks its effect.
     fn step(&mut self, engine: &Engine, random: &mut Random, counts: &mut Counts) {
         let Some(file) = &self.file else {
-            let open =
-                if random.below(8) == 0 { Open::create().truncate(true) } else { Open::create() };
-            let cuts = open == Open::create().truncate(true);
-            match engine.open(&self.path, open) {
+            let cuts = random.below(8) == 0;
+            match engine.open(&self.path, how::create().truncate(cuts)) {
                 Ok(file) => {
                     self.file = Some(file);
                     self.accepted.truncate(if cuts { 0 } else { usize::MAX });

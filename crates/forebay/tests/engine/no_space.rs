@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::support::mount::{FileSystem, Mount};
-use crate::support::{self, MIB, kind_of, pattern, process, within};
-use forebay::{Engine, ErrorKind, File, Open};
+use crate::support::{self, MIB, how, kind_of, pattern, process, within};
+use forebay::{Engine, ErrorKind, File};
 use forebay_block::random::Random;
 
 /// What nothing here may take longer than.
@@ -21,7 +21,7 @@ fn small_engine() -> Engine {
 fn write_until_full(mount: &Mount, chunk: usize, scatter: bool) {
     let engine = Engine::builder().cache_bytes(32 << 20).close_timeout(SOON).build().unwrap();
     let path = mount.path().join("file");
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     let mut random = Random::new(7);
     let mut accepted: Vec<(u64, u64)> = Vec::new();
     let error = loop {
@@ -86,7 +86,7 @@ fn contract_09_a_write_larger_than_all_space_is_refused_whole() {
     };
     let path = mount.path().join("file");
     let engine = small_engine();
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     let data = vec![1; 80 << 20];
     assert_eq!(kind_of(file.write_at(&data, 0)), ErrorKind::NoSpace);
     assert_eq!(kind_of(file.append(&data)), ErrorKind::NoSpace);
@@ -134,7 +134,7 @@ fn fill_at_random(mount: &Mount, engine: &Engine, files: u64, declared: Option<u
     let pages = declared.unwrap_or(2 * room) / 4096;
     let open = |number| {
         let path = mount.path().join(format!("file-{number}"));
-        let file = engine.open(path, Open::create()).unwrap();
+        let file = engine.open(path, &how::create()).unwrap();
         if let Some(length) = declared {
             file.set_len(length).unwrap();
         }
@@ -238,7 +238,7 @@ fn contract_02_space_taken_by_others_fails_the_sync_and_comes_back() {
         .build()
         .unwrap();
     let path = mount.path().join("file");
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     let data = pattern(3, 3_000_000);
     file.write_at(&data, 0).unwrap();
     let filler = process::fill_up(&mount.path());
@@ -278,7 +278,7 @@ fn quota_of_16_mib(test: &str) -> Option<(Mount, PathBuf)> {
 fn write_32_mib(path: &Path) -> (Engine, File, Vec<u8>) {
     let engine = Engine::builder().cache_bytes(64 << 20).dirty_age(Duration::from_secs(600));
     let engine = engine.close_timeout(SOON).build().unwrap();
-    let file = engine.open(path, Open::create()).unwrap();
+    let file = engine.open(path, &how::create()).unwrap();
     let data = pattern(3, 32 << 20);
     file.write_at(&data, 0).unwrap();
     (engine, file, data)
@@ -355,7 +355,7 @@ fn contract_05_closing_writes_out_what_can_be_written() {
     let old = std::fs::File::create(&path).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&old, &vec![1; half as usize], half).unwrap();
     drop(old);
-    let file = engine.open(&path, Open::write()).unwrap();
+    let file = engine.open(&path, &how::write()).unwrap();
     for at in 0..2 * half / 65536 {
         file.write_at(&[3; 8192], at * 65536).unwrap();
     }

@@ -5,8 +5,8 @@ use std::sync::Barrier;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use crate::support::{self, MIB, block_on, eventually, kind_of, pattern, within};
-use forebay::{DirectFile, Engine, ErrorKind, Open, Stats};
+use crate::support::{self, MIB, block_on, eventually, how, kind_of, pattern, within};
+use forebay::{DirectFile, Engine, ErrorKind, Stats};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -19,7 +19,7 @@ fn bench(directory: &std::path::Path) -> (Engine, DirectFile) {
     let path = directory.join("file");
     std::fs::write(&path, pattern(1, MIB as usize)).unwrap();
     let engine = engine();
-    let file = engine.open_direct(&path, Open::write()).unwrap();
+    let file = engine.open_direct(&path, &how::write()).unwrap();
     (engine, file)
 }
 
@@ -198,7 +198,7 @@ fn merging_is_switched_while_it_runs() {
     std::fs::write(&path, pattern(1, MIB as usize)).unwrap();
     let engine =
         Engine::builder().cache_bytes(8 << 20).set("merge", "off").unwrap().build().unwrap();
-    let file = engine.open_direct(&path, Open::write()).unwrap();
+    let file = engine.open_direct(&path, &how::write()).unwrap();
     for _ in 0..50 {
         let (before, after) = read_plugged(&engine, &file, 16);
         assert_eq!((after.requests - before.requests, after.merged_bios), (16, 0));

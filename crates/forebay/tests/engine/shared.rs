@@ -6,8 +6,8 @@ use std::path::Path;
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-use crate::support::{self, MIB, eventually, pattern, process, within};
-use forebay::{Engine, Open};
+use crate::support::{self, MIB, eventually, how, pattern, process, within};
+use forebay::Engine;
 use forebay_block::random::Random;
 
 /// What nothing here may take longer than.
@@ -40,7 +40,7 @@ fn contract_06_another_program_goes_on_soon_and_sees_what_was_written() {
         .close_timeout(SOON)
         .build()
         .unwrap();
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     let mut data = pattern(1, 8 << 20);
     file.write_at(&data, 0).unwrap();
     // Opening breaks the lease, which writes out: even without a sync it sees all of it.
@@ -68,7 +68,7 @@ fn contract_06_a_file_cut_by_another_program() {
     let directory = support::directory();
     let path = directory.path().join("file");
     let engine = small_engine();
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     file.write_at(&pattern(1, 3 << 20), 0).unwrap();
     let (_, took) =
         process::shell_timed("dd if=/dev/null of=\"$1\" bs=1 seek=10000 2>/dev/null", &path);
@@ -105,7 +105,7 @@ fn contract_06_a_file_cut_again_and_again_while_it_is_written() {
     let path = directory.path().join("file");
     let engine =
         Engine::builder().cache_bytes(8 << 20).dirty_age(Duration::from_millis(3)).build().unwrap();
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     let writer = std::thread::spawn(move || {
         let (mut random, start) = (Random::new(5), Instant::now());
         while start.elapsed() < Duration::from_millis(1500) {
@@ -143,7 +143,7 @@ fn contract_01_a_sync_covers_an_allocation_that_was_given_up() {
     std::fs::write(&path, pattern(1, 5000)).unwrap();
     let beside = std::fs::File::open(&path).unwrap();
     let engine = small_engine();
-    let file = engine.open(&path, Open::write()).unwrap();
+    let file = engine.open(&path, &how::write()).unwrap();
     assert!(file.describe().ends_with("shared"), "{}", file.describe());
     file.sync_data().unwrap();
     let before = engine.stats().flushes;

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::support::mount::{FileSystem, Mount};
-use crate::support::{self, MIB, assert_on_disk, pattern, within};
-use forebay::{Builder, Engine, File, Open};
+use crate::support::{self, MIB, assert_on_disk, how, pattern, within};
+use forebay::{Builder, Engine, File};
 use forebay_block::random::Random;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -57,7 +57,7 @@ fn sizes_are_exact(directory: &Path, step: usize) {
     let engine = small().build().unwrap();
     let mut both = {
         let path = directory.join("sizes");
-        Both { file: engine.open(&path, Open::create()).unwrap(), model: Vec::new(), path }
+        Both { file: engine.open(&path, &how::create()).unwrap(), model: Vec::new(), path }
     };
     for length in (0..4098).step_by(step).chain([1, 511, 512, 513, 4095, 4096, 4097]) {
         both.set_length(0);
@@ -121,7 +121,7 @@ fn contract_08_reads_while_the_end_of_the_file_is_written() {
         let engine = small().dirty_age(Duration::from_millis(1)).build().unwrap();
         std::fs::write(&path, pattern(1, 24 << 20)).unwrap();
         let expected = pattern(1, 24 << 20);
-        let file = engine.open(&path, Open::write()).unwrap();
+        let file = engine.open(&path, &how::write()).unwrap();
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for reader in 0..3 {

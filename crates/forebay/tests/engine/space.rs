@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::support::mount::{FileSystem, Mount};
-use crate::support::{self, MIB, allocated, pattern};
-use forebay::{Builder, Engine, Open};
+use crate::support::{self, MIB, allocated, how, pattern};
+use forebay::{Builder, Engine};
 use forebay_block::random::Random;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -21,7 +21,7 @@ fn contract_09_what_is_reserved_beyond_the_end_is_bounded_and_given_back() {
     let engine =
         Engine::builder().cache_bytes(16 << 20).background_bytes(1 << 20).close_timeout(SOON);
     let engine = engine.build().unwrap();
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     let mut largest = 0;
     for chunk in 0..480u64 {
         file.append(&pattern(chunk, 131_072)).unwrap();
@@ -47,7 +47,7 @@ fn contract_09_a_sparse_file_stays_sparse() {
     let directory = support::directory();
     let path = directory.path().join("sparse");
     let engine = small().build().unwrap();
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     file.set_len(4 << 30).unwrap();
     let mut random = Random::new(3);
     let writes = 300;
@@ -75,7 +75,7 @@ fn the_users_space_stays(directory: &Path) {
         support::preallocate(&path, 0, 16 * MIB);
         let before = allocated(&path);
         assert!(before >= 16 * MIB);
-        let file = engine.open(&path, Open::write()).unwrap();
+        let file = engine.open(&path, &how::write()).unwrap();
         file.append(&pattern(2, appended)).unwrap();
         file.sync_data().unwrap();
         file.append(b"more").unwrap();
@@ -107,7 +107,7 @@ fn contract_09_a_declared_length_that_is_not_written_is_given_back() {
     let directory = support::directory();
     let path = directory.path().join("declared");
     let engine = small().build().unwrap();
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     file.set_len(64 << 20).unwrap();
     file.write_at(&pattern(1, 6 << 20), 0).unwrap();
     file.sync_data().unwrap();

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crate::positioned::{Positioned, assert_as_over_a_vector};
 use crate::support::mount::{FileSystem, Mount};
-use crate::support::{self, MIB, pattern, within};
-use forebay::{Cursor, Engine, File, Open};
+use crate::support::{self, MIB, how, pattern, within};
+use forebay::{Cursor, Engine, File};
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _, AsyncWriteExt as _};
 
 /// What nothing here may take longer than.
@@ -82,7 +82,7 @@ fn tokio_waits_where_the_cache_is_full() {
     within(SOON, "tokio's writers", || {
         let (engine, directory) = (engine(), support::directory());
         let path = directory.path().join("file");
-        let file = Arc::new(engine.open(&path, Open::create()).unwrap());
+        let file = Arc::new(engine.open(&path, &how::create()).unwrap());
         let length = 24 * MIB as usize;
         runtime().block_on(async {
             let write = |part: u64| {
@@ -121,7 +121,7 @@ fn contract_06_a_read_given_up_leaves_no_old_bytes() {
     std::fs::write(&path, pattern(1, 4096)).unwrap();
     // Open elsewhere for writing, so there is no lease.
     let other = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
-    let file = engine.open(&path, Open::read()).unwrap();
+    let file = engine.open(&path, &how::read()).unwrap();
     for round in 2..8 {
         let mut cursor = Cursor::new(&file);
         let mut found = vec![0; 4096];
@@ -144,7 +144,7 @@ fn tokio_appends_given_up_hold_nobody() {
     within(SOON, "tokio's appends", || {
         let (engine, directory) = (engine(), support::directory());
         let path = directory.path().join("log");
-        let file = Arc::new(engine.open(&path, Open::append()).unwrap());
+        let file = Arc::new(engine.open(&path, &how::append()).unwrap());
         let mut given_up = Vec::new();
         let accepted: usize = runtime().block_on(async {
             let append = |task: u8| {
@@ -205,7 +205,7 @@ fn contract_09_no_space_is_reported_to_a_cursor_of_tokio() {
     };
     let path = mount.path().join("file");
     let engine = engine();
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     let mut cursor = file.cursor();
     let copied = async { tokio::io::copy(&mut tokio::io::repeat(7), &mut cursor).await };
     full(runtime().block_on(copied));

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use forebay::{DirectFile, Engine, File, Open, Result};
+use forebay::{DirectFile, Engine, File, OpenOptions, Result};
 
 /// How a test opens its files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,7 +21,12 @@ pub(crate) enum Handle {
 }
 
 impl Handle {
-    pub(crate) fn open(engine: &Engine, kind: Kind, path: &Path, open: Open) -> Result<Self> {
+    pub(crate) fn open(
+        engine: &Engine,
+        kind: Kind,
+        path: &Path,
+        open: &OpenOptions,
+    ) -> Result<Self> {
         match kind {
             Kind::Cached => engine.open(path, open).map(Self::Cached),
             Kind::Direct => engine.open_direct(path, open).map(Self::Direct),

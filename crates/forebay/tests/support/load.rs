@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, ErrorKind, File, Open};
+use forebay::{Engine, ErrorKind, File};
 use forebay_block::random::Random;
 
 use super::faulty::Disk;
 use super::history::{History, SHAPES, Shape, Step, Workload};
+use super::how;
 use super::mount::Mount;
 use super::{eventually, within};
 
@@ -183,7 +184,7 @@ pub(crate) fn lose_power_under_load(disk: &mut impl Power, rounds: usize) {
                 let (engine, start) = (engine.clone(), Arc::clone(&start));
                 let (power_gone, syncs) = (Arc::clone(&power_gone), Arc::clone(&syncs));
                 std::thread::spawn(move || {
-                    let file = engine.open(&writer.path, Open::create_new()).unwrap();
+                    let file = engine.open(&writer.path, &how::create_new()).unwrap();
                     start.wait();
                     writer.run(file, &power_gone, &syncs)
                 })
@@ -229,7 +230,7 @@ pub(crate) fn lose_power_under_load(disk: &mut impl Power, rounds: usize) {
 pub(crate) fn elsewhere_all_is_well(engine: &Engine) {
     let directory = super::directory();
     let path = directory.path().join("elsewhere");
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     file.write_at(&[5; 300_000], 1000).unwrap();
     file.sync_data().unwrap();
     file.close().unwrap();

@@ -12,6 +12,7 @@ pub(crate) mod disturb;
 pub(crate) mod faulty;
 pub(crate) mod handle;
 pub(crate) mod history;
+pub(crate) mod how;
 pub(crate) mod kept;
 pub(crate) mod load;
 pub(crate) mod mount;

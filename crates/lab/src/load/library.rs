@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::{Buffer, DirectFile, Engine, ErrorKind, File, Keeper, Open};
+use forebay::{Buffer, DirectFile, Engine, ErrorKind, File, Keeper, OpenOptions};
 
 use super::error::{CellError, Context};
 use super::lane::Serial;
@@ -63,7 +63,7 @@ pub(crate) trait Handle: Send + Sync + Sized + 'static {
     /// Memory of one operation.
     type Memory: DerefMut<Target = [u8]> + Send;
 
-    fn open(engine: &Engine, path: &Path, how: Open) -> forebay::Result<Self>;
+    fn open(engine: &Engine, path: &Path, how: &OpenOptions) -> forebay::Result<Self>;
 
     /// Returns why the file is accessed in another way than its kind says.
     fn refused(&self) -> Option<String> {
@@ -83,7 +83,7 @@ pub(crate) trait Handle: Send + Sync + Sized + 'static {
 
 macro_rules! same_calls {
     ($open:ident) => {
-        fn open(engine: &Engine, path: &Path, how: Open) -> forebay::Result<Self> {
+        fn open(engine: &Engine, path: &Path, how: &OpenOptions) -> forebay::Result<Self> {
             engine.$open(path, how)
         }
 
@@ -153,13 +153,13 @@ pub(crate) fn open_files<F: Handle>(engine: &Engine, plan: &JobPlan) -> Result<V
     let job = &plan.job;
     let mut files = Vec::with_capacity(plan.files.len());
     for file in &plan.files {
-        let how = match (plan.writes(), file.kind) {
-            (true, FileKind::Regular) => Open::create(),
-            (true, FileKind::BlockDevice) => Open::write(),
-            (false, _) => Open::read(),
-        };
-        let how = if job.caching == Caching::Uncached { how.uncached(true) } else { how };
-        let open = F::open(engine, &file.path, how);
+        let mut how = OpenOptions::new();
+        how.read(true).write(plan.writes());
+        how.create(plan.writes() && file.kind == FileKind::Regular);
+        if job.caching == Caching::Uncached {
+            how.uncached(true);
+        }
+        let open = F::open(engine, &file.path, &how);
         let open = open.map_err(|error| match error.kind() {
             // It serves no such file, or not here.
             ErrorKind::Unsupported => CellError::unavailable(error.to_string()),

@@ -2,7 +2,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use forebay::{Builder, Engine, Open};
+use forebay::{Builder, Engine, OpenOptions};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use super::*;
@@ -76,7 +76,7 @@ fn a_refused_small_file_stays_until_the_engine_takes_it() {
     let node = small(&mount, &path);
     // Another engine keeps this one from the file.
     let other = engine();
-    let holder = other.open(&path, Open::write()).unwrap();
+    let holder = other.open(&path, OpenOptions::new().read(true).write(true)).unwrap();
     let file = node.state().any().cloned().unwrap();
     let refuse = |_: crate::data::Held<'_>| Err(io::Error::from_raw_os_error(libc::EIO));
     file.data.small().unwrap().report(refuse).unwrap_err();

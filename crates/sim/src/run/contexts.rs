@@ -15,10 +15,10 @@ use forebay_uring::Geometry;
 
 use super::alone::{alone_on, no_error};
 use crate::core::engine::Engine;
-use crate::core::open::options::Open;
 use crate::core::settings::{Settings, Wanted};
 use crate::faults::Latency;
 use crate::random::Random;
+use crate::run::how;
 use crate::world;
 use crate::world::machine::{MachinePlan, Prices, VolumePlan};
 
@@ -106,7 +106,7 @@ fn run(engine: &Engine, space: Space, [settle, measure]: [Duration; 2]) -> Found
     let stop = Rc::new(Cell::new(false));
     let left = Rc::new(Cell::new(CALLERS));
     let open = |path: String| {
-        let file = engine.open(&path, Open::create()).expect("a calm machine");
+        let file = engine.open(&path, &how::create()).expect("a calm machine");
         match space {
             Space::Allocated => file.allocate(0, PAGES * PAGE).expect("a calm machine"),
             Space::Holes => file.set_len(PAGES * PAGE).expect("a calm machine"),

@@ -11,8 +11,8 @@ use forebay_cache::writeback::pace::Bound;
 
 use super::alone::alone;
 use crate::core::engine::Engine;
-use crate::core::open::options::Open;
 use crate::core::settings::{Settings, Wanted};
+use crate::run::how;
 use crate::world::machine::MachinePlan;
 
 /// Frames of the cache: no work here is throttled.
@@ -63,7 +63,7 @@ pub fn spend(work: Work, count: u64) {
 }
 
 fn repeat(engine: &Engine, work: Work, count: u64) {
-    let file = engine.open("/file", Open::create()).expect("a calm machine");
+    let file = engine.open("/file", &how::create()).expect("a calm machine");
     let mut page = [7; PAGE as usize];
     let write = |at: u64| {
         file.write_at(&page, at * PAGE).expect("a calm machine");

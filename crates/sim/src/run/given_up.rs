@@ -9,11 +9,11 @@ use forebay_cache::limits::PAGE;
 
 use super::alone::{OnError, alone, alone_with_errors};
 use super::stage::Heard;
-use crate::core::open::options::Open;
 use crate::core::settings::Settings;
 use crate::core::wait;
 use crate::faults::{Faults, Latency};
 use crate::random::PerMille;
+use crate::run::how;
 use crate::world;
 use crate::world::machine::{self, MachinePlan};
 
@@ -34,7 +34,7 @@ pub fn write_beside_kept_ones() -> Option<Duration> {
     let settings = Settings { dirty_age: Duration::from_secs(3600), ..Settings::default() };
     // No more pages than the writes that wait.
     alone(plan, 2048, settings, |engine| {
-        let file = engine.open("/file", Open::create()).expect("a calm machine");
+        let file = engine.open("/file", &how::create()).expect("a calm machine");
         let page = [7; PAGE as usize];
         let (mut kept, mut number) = (Vec::new(), 0);
         while kept.len() < 2048 {

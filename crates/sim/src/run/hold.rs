@@ -10,10 +10,10 @@ use forebay_cache::limits::PAGE;
 use super::PATIENCE;
 use super::alone::{OnError, alone, alone_with_errors};
 use super::stage::Heard;
-use crate::core::open::options::Open;
 use crate::core::settings::Settings;
 use crate::faults::Faults;
 use crate::random::PerMille;
+use crate::run::how;
 use crate::world;
 use crate::world::machine::{self, MachinePlan};
 use crate::world::others::{OpenAs, Program};
@@ -66,7 +66,7 @@ fn settings(holding: Holding) -> Settings {
 #[must_use]
 pub fn beside_a_hold(act: Act) -> Took {
     alone(MachinePlan::default(), 1024, settings(Holding::Delay(HOLD_MAX)), move |engine| {
-        let file = engine.open("/file", Open::create()).expect("a calm machine");
+        let file = engine.open("/file", &how::create()).expect("a calm machine");
         file.write_at(&[1; 4 * PAGE as usize], PAGES * PAGE).expect("a calm machine");
         file.sync_data().expect("a calm machine");
         let before = engine.stats();
@@ -129,7 +129,7 @@ pub fn syncs_after_failed_writes(holding: Holding) -> (Vec<bool>, usize) {
     let on_error: OnError = Box::new(move |error| hears.add(error.kind()));
     let plan = MachinePlan::default();
     let failed = alone_with_errors(plan, 1024, settings(holding), on_error, |engine| {
-        let file = engine.open("/file", Open::create()).expect("a calm machine");
+        let file = engine.open("/file", &how::create()).expect("a calm machine");
         machine::set_faults(Faults { write: PerMille(1000), ..Faults::NONE });
         file.write_at(&[1; 4 * PAGE as usize], 0).expect("a calm machine");
         world::sleep(LATER);

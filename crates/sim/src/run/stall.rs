@@ -8,10 +8,10 @@ use forebay_cache::limits::PAGE;
 
 use super::alone::alone;
 use crate::core::engine::Engine;
-use crate::core::open::options::Open;
 use crate::core::settings::Settings;
 use crate::faults::Latency;
 use crate::random::Random;
+use crate::run::how;
 use crate::world;
 use crate::world::machine::MachinePlan;
 
@@ -61,7 +61,7 @@ pub fn waits(hard: Hard, count: u64, device: Duration, dirty_age: Duration) -> W
 
 fn write(engine: &Engine, hard: Hard, count: u64) -> Waits {
     let mut random = Random::new(1);
-    let file = engine.open("/file", Open::create()).expect("a calm machine");
+    let file = engine.open("/file", &how::create()).expect("a calm machine");
     let mut others = Vec::new();
     if hard == Hard::Random {
         file.set_len(4 * u64::from(FRAMES) * PAGE).expect("a calm machine");
@@ -81,7 +81,7 @@ fn write(engine: &Engine, hard: Hard, count: u64) -> Waits {
         let mut to = &file;
         if matches!(hard, Hard::Files | Hard::Aged) {
             let path = format!("/file{number}");
-            others.push(engine.open(path, Open::create()).expect("a calm machine"));
+            others.push(engine.open(path, &how::create()).expect("a calm machine"));
             to = others.last().expect("just pushed");
         }
         to.write_at(bytes, at).expect("a calm machine");

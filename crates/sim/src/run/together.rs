@@ -15,7 +15,6 @@ use std::time::Duration;
 use crate::core::engine::Engine;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::file::File;
-use crate::core::open::options::Open;
 use crate::faults::Faults;
 use crate::marks::{self, Marks};
 use crate::plan::Plan;
@@ -24,6 +23,7 @@ use crate::random::{PerMille, Random};
 use crate::run::batch::{DIRECTORIES, KEEPS, content};
 use crate::run::death::bytes_of;
 use crate::run::engine::assemble;
+use crate::run::how;
 use crate::run::stage::Heard;
 use crate::trace::Tracing;
 use crate::world::{self, Failure, Settings, machine};
@@ -80,7 +80,7 @@ fn play(seed: u64, fails: bool) -> Marks {
         let mut files: Vec<Synced> = (0..random.within(2..9))
             .map(|number| {
                 let path = PathBuf::from(*random.pick(&DIRECTORIES)).join(format!("file{number}"));
-                let file = engine.open(&path, Open::create_new()).expect("it is new");
+                let file = engine.open(&path, &how::create_new()).expect("it is new");
                 let (is_new, is_poisoned, is_begun) = (true, false, false);
                 Synced { path, file, bytes: Vec::new(), is_new, is_poisoned, is_begun }
             })
@@ -162,7 +162,7 @@ impl Foreign {
     fn new(plan: &Plan) -> Self {
         let arena = Arc::new(Arena::shared(plan.frames).expect("memory"));
         let (engine, _) = assemble(plan, arena, Heard::default(), None);
-        let file = engine.open("/foreign", Open::create_new()).expect("it is new");
+        let file = engine.open("/foreign", &how::create_new()).expect("it is new");
         Self { engine, file }
     }
 

@@ -19,7 +19,7 @@ use crate::core::direct::transfer::{Aside, Asked, Copying, Transfer};
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::check_device_end;
 use crate::core::limits::DIRECT_BYTES;
-use crate::core::open::options::Open;
+use crate::core::open::options::OpenOptions;
 use crate::core::shared::Shared;
 use crate::core::stats::Counters;
 use crate::core::wait;
@@ -48,13 +48,13 @@ use crate::platform::{AlignedMemory, Direct, Memory};
 /// reports writes that fail after that.
 ///
 /// ```
-/// use forebay::{Engine, Open};
+/// use forebay::{Engine, OpenOptions};
 ///
 /// # fn main() -> forebay::Result<()> {
 /// # let directory = tempfile::tempdir_in(".").unwrap();
 /// # let path = directory.path().join("table");
 /// let engine = Engine::new()?;
-/// let file = engine.open_direct(&path, Open::create())?;
+/// let file = engine.open_direct(&path, OpenOptions::new().read(true).write(true).create(true))?;
 /// file.set_len(1 << 20)?;
 /// let (written, buffer) = file.write_at(vec![7; 4096], 8192);
 /// written?;
@@ -69,7 +69,7 @@ pub struct DirectFile {
     shared: Arc<Shared>,
     pub(crate) inode: Arc<DirectInode>,
     handle: Arc<Handle>,
-    open: Open,
+    open: OpenOptions,
     patience: Duration,
     closed: bool,
 }
@@ -78,7 +78,7 @@ impl DirectFile {
     pub(crate) fn new(
         shared: Arc<Shared>,
         inode: Arc<DirectInode>,
-        open: Open,
+        open: OpenOptions,
         patience: Duration,
     ) -> Self {
         let handle = Arc::new(Handle::new(&shared));
@@ -103,7 +103,8 @@ impl DirectFile {
     ///
     /// # Errors
     /// The future resolves to `InvalidInput` for more than 1 GiB, or for an offset beyond the
-    /// largest file. It resolves to `Io` if the device could not be read.
+    /// largest file. It resolves to `NotPermitted` on a handle for writing only, and to `Io` if the
+    /// device could not be read.
     pub fn read_at_async<B: DirectBuffer>(&self, buffer: B, offset: u64) -> Transfer<B> {
         let mut length = buffer.bytes().len();
         if self.inode.is_device() {
@@ -111,7 +112,7 @@ impl DirectFile {
             length = length
                 .min(usize::try_from(self.len().saturating_sub(offset)).unwrap_or(usize::MAX));
         }
-        match self.shared.check().and_then(|()| self.span(offset, length)) {
+        match self.may_read().and_then(|()| self.span(offset, length)) {
             Ok(span) => self.transfer(Verb::Read(span), span, buffer),
             Err(error) => Transfer::reported(Err(error), buffer),
         }
@@ -354,6 +355,14 @@ impl DirectFile {
             return Ok(());
         }
         Err(Error::too_long(&self.inode.path, offset, end))
+    }
+
+    fn may_read(&self) -> Result<()> {
+        self.shared.check()?;
+        if self.open.read {
+            return Ok(());
+        }
+        Err(Error::for_writing(&self.inode.path))
     }
 
     fn may_write(&self) -> Result<()> {

@@ -28,7 +28,7 @@ use crate::core::direct::turns::Room;
 use crate::core::ended;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::limits::{DIRECT_OPERATIONS, MIN_CACHE_BYTES};
-use crate::core::open::options::Open;
+use crate::core::open::options::OpenOptions;
 use crate::core::settings::{OfContext, Settings};
 use crate::core::shared::{Parts, Shared};
 use crate::platform::sync::Mutex;
@@ -246,7 +246,12 @@ fn contract_02_a_close_that_is_given_up_loses_no_error() {
     for is_taken_in in [false, true] {
         let mut bench = Bench::new();
         let inode = bench.open();
-        let file = DirectFile::new(Arc::clone(&bench.shared), inode, Open::write(), Duration::MAX);
+        let file = DirectFile::new(
+            Arc::clone(&bench.shared),
+            inode,
+            OpenOptions::new().read(true).write(true).clone(),
+            Duration::MAX,
+        );
         let _read = file.read_at_async(vec![0; 4096], 8192);
         drop(file.write_at_async(vec![0; 4096], 0));
         bench.pump();

@@ -20,13 +20,13 @@ use crate::core::wait;
 /// an empty buffer is returned.
 ///
 /// ```
-/// use forebay::{Engine, Open, Transfer};
+/// use forebay::{Engine, OpenOptions, Transfer};
 ///
 /// # fn main() -> forebay::Result<()> {
 /// # let directory = tempfile::tempdir_in(".").unwrap();
 /// # let path = directory.path().join("file");
 /// # let engine = Engine::new()?;
-/// let file = engine.open_direct(&path, Open::create())?;
+/// let file = engine.open_direct(&path, OpenOptions::new().read(true).write(true).create(true))?;
 /// let write: Transfer<Vec<u8>> = file.write_at_async(vec![1; 4096], 0);
 /// // The write is on its way; here is time for other work.
 /// let (result, buffer) = write.wait();

@@ -24,7 +24,7 @@ use crate::core::engine::owner::Owner;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::lease::claim::lock_out_engines;
 use crate::core::open::enter::{already_there, cannot_look, open_otherwise};
-use crate::core::open::options::Open;
+use crate::core::open::options::OpenOptions;
 use crate::core::open::{Found, Sought, check_device};
 use crate::core::wait;
 use crate::platform::{Access, Identity, Kind};
@@ -34,34 +34,34 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::open`]; also `Busy` if this engine has the file open through the cache, and
-    /// `InvalidInput` for [`Open::append`].
-    pub fn open_direct(&self, path: impl AsRef<Path>, open: Open) -> Result<DirectFile> {
+    /// `InvalidInput` for [`OpenOptions::append`].
+    pub fn open_direct(&self, path: impl AsRef<Path>, options: &OpenOptions) -> Result<DirectFile> {
         let path = path.as_ref();
-        self.may_open(path, &open)?;
+        let open = self.may_open(path, options)?;
         if open.append {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
                 "cannot open a direct handle for appending",
             )
             .at_path(path)
-            .remedy("open it with Open::create and write at DirectFile::len"));
+            .remedy("open it for writing, and write at DirectFile::len"));
         }
-        let file = self.open_past(path, &open);
+        let file = self.open_past(path, open);
         // The file is dropped if the engine was shut down meanwhile.
         self.owner.shared.check()?;
         file
     }
 
-    fn open_past(&self, path: &Path, open: &Open) -> Result<DirectFile> {
+    fn open_past(&self, path: &Path, open: OpenOptions) -> Result<DirectFile> {
         let inode = self.find(
             path,
-            open,
+            &open,
             |sought, identity| self.share_direct(sought, identity),
-            |found| self.open_new_direct(path, open, found),
+            |found| self.open_new_direct(path, &open, found),
         )?;
-        let shared = Arc::clone(&self.owner.shared);
-        let file = DirectFile::new(shared, inode, open.clone(), self.owner.patience);
-        if open.truncate && !file.is_empty() {
+        let (shared, is_cut) = (Arc::clone(&self.owner.shared), open.truncate);
+        let file = DirectFile::new(shared, inode, open, self.owner.patience);
+        if is_cut && !file.is_empty() {
             file.set_len(0)?;
         }
         Ok(file)
@@ -120,7 +120,7 @@ impl Engine {
         &self,
         inode: &Arc<DirectInode>,
         path: &Path,
-        open: &Open,
+        open: &OpenOptions,
     ) -> Result<()> {
         let file = Self::open_for_writing(path, open, &inode.file)?;
         inode.file.make_writable(file).map_err(cannot_look)?;
@@ -132,7 +132,12 @@ impl Engine {
         self.owner.shared.send(Message::Direct(message));
     }
 
-    fn open_new_direct(&self, path: &Path, open: &Open, found: Found) -> Result<Arc<DirectInode>> {
+    fn open_new_direct(
+        &self,
+        path: &Path,
+        open: &OpenOptions,
+        found: Found,
+    ) -> Result<Arc<DirectInode>> {
         let Found { mut file, created, turn: _turn } = found;
         let identity = file.identity();
         let entry = self.take_entry(path, &mut file, created);
@@ -146,7 +151,7 @@ impl Engine {
     fn enter_direct(
         &self,
         path: &Path,
-        open: &Open,
+        open: &OpenOptions,
         file: crate::platform::OpenFile,
         entry: Entry,
     ) -> Result<Arc<DirectInode>> {

@@ -14,7 +14,7 @@ use crate::core::file::File;
 use crate::core::inode::Inode;
 use crate::core::knobs::Knob;
 use crate::core::lease::claim;
-use crate::core::open::options::Open;
+use crate::core::open::options::OpenOptions;
 use crate::core::recovery::KeeperState;
 use crate::core::shared::{Parts, Shared};
 use crate::core::stats::Stats;
@@ -45,13 +45,13 @@ pub(crate) use self::owner::Serving;
 ///
 /// ```
 /// use std::time::Duration;
-/// use forebay::{Engine, Open};
+/// use forebay::{Engine, OpenOptions};
 ///
 /// # fn main() -> forebay::Result<()> {
 /// # let directory = tempfile::tempdir_in(".").unwrap();
 /// # let path = directory.path().join("file");
 /// let engine = Engine::new()?;
-/// let file = engine.open(&path, Open::create())?;
+/// let file = engine.open(&path, OpenOptions::new().read(true).write(true).create(true))?;
 /// file.write_at(b"hello", 0)?;
 /// file.close()?;
 /// engine.shutdown(Duration::from_secs(10))
@@ -126,29 +126,29 @@ impl Engine {
     ///   truncating a block device.
     /// - `NotPermitted` for writing to a block device that is already open in this engine and could
     ///   only be opened for reading.
-    /// - `InvalidInput` for [`Open::truncate`] with a handle for reading.
+    /// - `InvalidInput` for [options](OpenOptions) that contradict each other.
     /// - `Shutdown` if the engine was shut down before the open ended.
-    pub fn open(&self, path: impl AsRef<Path>, open: Open) -> Result<File> {
+    pub fn open(&self, path: impl AsRef<Path>, options: &OpenOptions) -> Result<File> {
         let path = path.as_ref();
-        self.may_open(path, &open)?;
-        let file = self.open_cached(path, &open);
+        let open = self.may_open(path, options)?;
+        let file = self.open_cached(path, open);
         // Dropped if the engine was shut down meanwhile.
         self.owner.shared.check()?;
         file
     }
 
-    fn open_cached(&self, path: &Path, open: &Open) -> Result<File> {
+    fn open_cached(&self, path: &Path, open: OpenOptions) -> Result<File> {
         let inode = self.find(
             path,
-            open,
+            &open,
             |sought, identity| self.share(sought, identity),
-            |found| self.open_new(path, open, found),
+            |found| self.open_new(path, &open, found),
         )?;
-        self.handle(inode, open.clone())
+        self.handle(inode, open)
     }
 
     /// Returns a handle of a file that is counted in the table.
-    pub(crate) fn handle(&self, inode: Arc<Inode>, open: Open) -> Result<File> {
+    pub(crate) fn handle(&self, inode: Arc<Inode>, open: OpenOptions) -> Result<File> {
         let (shared, is_cut) = (Arc::clone(&self.owner.shared), open.truncate);
         let file = File::new(shared, inode, open, self.owner.patience);
         if is_cut && !file.is_empty()? {
@@ -165,12 +165,14 @@ impl Engine {
     /// theirs, and the device flushes its whole cache.
     ///
     /// ```
-    /// use forebay::{Engine, Open};
+    /// use forebay::{Engine, OpenOptions};
     ///
     /// # fn main() -> forebay::Result<()> {
     /// # let directory = tempfile::tempdir_in(".").unwrap();
     /// let engine = Engine::new()?;
-    /// let open = |name: &str| engine.open(directory.path().join(name), Open::create());
+    /// let mut options = OpenOptions::new();
+    /// options.write(true).create(true);
+    /// let open = |name: &str| engine.open(directory.path().join(name), &options);
     /// let (table, index) = (open("table")?, open("index")?);
     /// table.write_at(b"rows", 0)?;
     /// index.write_at(b"keys", 0)?;
@@ -331,20 +333,20 @@ impl Engine {
     /// As [`Engine::open`]; `Io` if no thread could be started.
     ///
     /// ```
-    /// use forebay::{Engine, Open};
+    /// use forebay::{Engine, OpenOptions};
     ///
     /// async fn note(engine: &Engine, path: &std::path::Path) -> forebay::Result<()> {
-    ///     let file = engine.open_async(path, Open::append()).await?;
+    ///     let file = engine.open_async(path, OpenOptions::new().append(true).create(true)).await?;
     ///     file.append_async(b"noted\n").await?;
     ///     file.sync_data_async().await?;
     ///     file.close_async().await
     /// }
     /// ```
-    pub async fn open_async(&self, path: impl AsRef<Path>, open: Open) -> Result<File> {
+    pub async fn open_async(&self, path: impl AsRef<Path>, options: &OpenOptions) -> Result<File> {
         let shared = &self.owner.shared;
         shared.check()?;
-        let (engine, path) = (self.clone(), path.as_ref().to_owned());
-        wait::offload(shared, move || engine.open(path, open)).await
+        let (engine, path, options) = (self.clone(), path.as_ref().to_owned(), options.clone());
+        wait::offload(shared, move || engine.open(path, &options)).await
     }
 
     /// Asynchronous form of [`Engine::shutdown`]. The shutdown starts with the first poll, on a

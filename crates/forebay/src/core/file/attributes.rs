@@ -13,13 +13,13 @@ use crate::platform::{FileTime, Times};
 /// Attributes of a file, as [`File::metadata`] returns them.
 ///
 /// ```
-/// use forebay::{Engine, Open};
+/// use forebay::{Engine, OpenOptions};
 ///
 /// # fn main() -> forebay::Result<()> {
 /// # let directory = tempfile::tempdir_in(".").unwrap();
 /// # let path = directory.path().join("file");
 /// # let engine = Engine::new()?;
-/// let file = engine.open(&path, Open::create().mode(0o600))?;
+/// let file = engine.open(&path, OpenOptions::new().read(true).write(true).create(true).mode(0o600))?;
 /// file.write_at(b"hello", 0)?;
 /// let metadata = file.metadata()?;
 /// assert_eq!((metadata.len, metadata.permissions(), metadata.links), (5, 0o600, 1));
@@ -118,13 +118,13 @@ impl File {
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};
-    /// use forebay::{Engine, Open, Times};
+    /// use forebay::{Engine, OpenOptions, Times};
     ///
     /// # fn main() -> forebay::Result<()> {
     /// # let directory = tempfile::tempdir_in(".").unwrap();
     /// # let path = directory.path().join("file");
     /// # let engine = Engine::new()?;
-    /// let file = engine.open(&path, Open::create())?;
+    /// let file = engine.open(&path, OpenOptions::new().read(true).write(true).create(true))?;
     /// let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
     /// file.set_times(Times { modified: Some(then), ..Times::default() })?;
     /// assert_eq!(file.metadata()?.modified, then);
@@ -163,12 +163,12 @@ impl File {
 /// Extents and allocated space of a file, as [`File::layout`](crate::File::layout) returns them.
 ///
 /// ```
-/// # use forebay::{Engine, ErrorKind, Open};
+/// # use forebay::{Engine, ErrorKind, OpenOptions};
 /// # fn main() -> forebay::Result<()> {
 /// # let directory = tempfile::tempdir_in(".").unwrap();
 /// # let path = directory.path().join("file");
 /// # let engine = Engine::new()?;
-/// let file = engine.open(&path, Open::create())?;
+/// let file = engine.open(&path, OpenOptions::new().read(true).write(true).create(true))?;
 /// file.write_at(&[1; 65536], 0)?;
 /// file.sync_data()?;
 /// match file.layout() {

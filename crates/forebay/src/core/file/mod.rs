@@ -19,7 +19,7 @@ use forebay_cache::{Caching, Liberties};
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::attributes::Layout;
 use crate::core::inode::Inode;
-use crate::core::open::options::Open;
+use crate::core::open::options::OpenOptions;
 use crate::core::shared::Shared;
 use crate::core::wait;
 
@@ -37,13 +37,13 @@ use crate::core::wait;
 /// future of a sync does not stop the sync.
 ///
 /// ```
-/// use forebay::{Engine, Open};
+/// use forebay::{Engine, OpenOptions};
 ///
 /// # fn main() -> forebay::Result<()> {
 /// # let directory = tempfile::tempdir_in(".").unwrap();
 /// # let path = directory.path().join("file");
 /// let engine = Engine::new()?;
-/// let file = engine.open(&path, Open::create())?;
+/// let file = engine.open(&path, OpenOptions::new().read(true).write(true).create(true))?;
 /// file.write_at(b"hello world", 0)?;
 /// let mut word = [0; 5];
 /// assert_eq!(file.read_at(&mut word, 6)?, 5);
@@ -55,7 +55,7 @@ use crate::core::wait;
 pub struct File {
     pub(crate) shared: Arc<Shared>,
     pub(crate) inode: Arc<Inode>,
-    pub(crate) open: Open,
+    pub(crate) open: OpenOptions,
     pub(super) patience: Duration,
     /// Number of the last page error that this handle has reported.
     pub(super) seen: AtomicU64,
@@ -75,7 +75,7 @@ impl File {
     pub(crate) fn new(
         shared: Arc<Shared>,
         inode: Arc<Inode>,
-        open: Open,
+        open: OpenOptions,
         patience: Duration,
     ) -> Self {
         Self { shared, inode, open, patience, seen: AtomicU64::new(0), closed: false }
@@ -119,7 +119,7 @@ impl File {
     /// Returns how the file is accessed: `direct`, or `buffered: ` and the reason why direct I/O is
     /// not possible. `; shared` follows if other programs may have the file open, with the reason
     /// if a lease does not count on its file system; `; alone as promised` follows if
-    /// [`Open::exclusive`] takes the place of the lease.
+    /// [`OpenOptions::assume_exclusive`] takes the place of the lease.
     #[must_use]
     pub fn describe(&self) -> String {
         let way = match self.inode.file.direct() {
@@ -166,7 +166,7 @@ impl File {
             );
             return Err(error
                 .at_path(&self.inode.path)
-                .remedy("use append, or open the file with Open::write"));
+                .remedy("use append, or open the file with write instead"));
         }
         Ok(())
     }

@@ -9,7 +9,7 @@
 //! no other attempts, because they would never end for an idle file.
 //!
 //! On other file systems each file is shared from the start, unless the caller promises to be alone
-//! ([`Open::exclusive`](crate::Open::exclusive)).
+//! ([`OpenOptions::assume_exclusive`](crate::OpenOptions::assume_exclusive)).
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -17,7 +17,7 @@ use crate::core::inode::change::Changing;
 use crate::core::inode::{Hold, Inode};
 use crate::core::lease::claim::lock_out_engines;
 use crate::core::open::enter::{cannot_look, give_back_after_crash};
-use crate::core::open::options::Open;
+use crate::core::open::options::OpenOptions;
 use crate::core::recovery::Standby;
 use crate::core::recovery::inherited::{HandedFile, Inherited, is_whole};
 use crate::core::shared::Shared;
@@ -108,10 +108,11 @@ impl Engine {
         confirm(shared.keeper.as_deref())?;
         let mut pages = Pages::default();
         let mut files = Vec::with_capacity(taken.len());
+        let open = OpenOptions::new().read(true).write(true).clone();
         for file in taken {
             let (inode, of_file) = self.begin_with(file);
             pages += of_file;
-            files.push(File::new(Arc::clone(shared), inode, Open::write(), self.owner.patience));
+            files.push(File::new(Arc::clone(shared), inode, open.clone(), self.owner.patience));
         }
         Ok((files, pages))
     }

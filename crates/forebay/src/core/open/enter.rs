@@ -16,7 +16,7 @@ use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::File;
 use crate::core::inode::{Hold, Inode};
 use crate::core::lease::claim::Claim;
-use crate::core::open::options::Open;
+use crate::core::open::options::OpenOptions;
 use crate::core::open::{Found, Sought, Turn, check_device, find_holes};
 use crate::core::table::Table;
 use crate::platform::{Access, Identity, Kind, thread};
@@ -33,9 +33,9 @@ pub(crate) struct Given {
 impl Engine {
     /// Opens a file that the program gave. Its descriptor is closed if the engine has the file open
     /// already, and after an error.
-    pub(crate) fn open_given(&self, given: Given, open: Open) -> Result<File> {
+    pub(crate) fn open_given(&self, given: Given, options: &OpenOptions) -> Result<File> {
         let shared = &self.owner.shared;
-        self.may_open(&given.path, &open)?;
+        let open = self.may_open(&given.path, options)?;
         check_given(&given, &open)?;
         let Given { file, path, again } = given;
         let identity = file.identity();
@@ -53,7 +53,7 @@ impl Engine {
     }
 }
 
-fn check_given(given: &Given, open: &Open) -> Result<()> {
+fn check_given(given: &Given, open: &OpenOptions) -> Result<()> {
     let Given { file, path, .. } = given;
     let refuse = |kind, what: &str, remedy: &str| {
         Err(Error::new(kind, what).at_path(path).remedy(remedy.to_owned()))
@@ -69,7 +69,7 @@ fn check_given(given: &Given, open: &Open) -> Result<()> {
         return refuse(
             ErrorKind::InvalidInput,
             "a file that is open already cannot be created",
-            "use Open::read or Open::write",
+            "open it without create_new",
         );
     }
     if open.write && file.access() == Access::Read {
@@ -83,8 +83,9 @@ fn check_given(given: &Given, open: &Open) -> Result<()> {
 }
 
 impl Engine {
-    /// Checks whether a file may be opened with these options on this thread.
-    pub(crate) fn may_open(&self, path: &Path, open: &Open) -> Result<()> {
+    /// Checks whether a file may be opened with these options on this thread. Returns the options
+    /// for the handle.
+    pub(crate) fn may_open(&self, path: &Path, options: &OpenOptions) -> Result<OpenOptions> {
         self.owner.shared.check()?;
         if thread::is_ours() {
             return Err(Error::new(
@@ -92,15 +93,7 @@ impl Engine {
                 "cannot open a file on a thread of the engine",
             ));
         }
-        if open.truncate && !open.write {
-            return Err(Error::new(
-                ErrorKind::InvalidInput,
-                "cannot truncate the file through a handle for reading",
-            )
-            .at_path(path)
-            .remedy("open it with Open::write().truncate(true)"));
-        }
-        Ok(())
+        options.checked(path)
     }
 
     /// Returns a file that is already open here, for one more handle.
@@ -150,7 +143,12 @@ impl Engine {
     }
 
     /// Opens the file of an inode for writing if it is open for reading only.
-    pub(crate) fn make_writable(&self, inode: &Arc<Inode>, path: &Path, open: &Open) -> Result<()> {
+    pub(crate) fn make_writable(
+        &self,
+        inode: &Arc<Inode>,
+        path: &Path,
+        open: &OpenOptions,
+    ) -> Result<()> {
         let shared = &self.owner.shared;
         if inode.is_writable(shared) {
             return Ok(());
@@ -171,7 +169,12 @@ impl Engine {
         inode.have_kept(shared).inspect_err(|_| inode.lock().leave_arena(shared))
     }
 
-    pub(crate) fn open_new(&self, path: &Path, open: &Open, found: Found) -> Result<Arc<Inode>> {
+    pub(crate) fn open_new(
+        &self,
+        path: &Path,
+        open: &OpenOptions,
+        found: Found,
+    ) -> Result<Arc<Inode>> {
         let Found { mut file, created, turn: _turn } = found;
         let identity = file.identity();
         let entry = if open.temporary && created {
@@ -220,7 +223,7 @@ impl Engine {
     fn enter(
         &self,
         path: &Path,
-        open: &Open,
+        open: &OpenOptions,
         file: crate::platform::OpenFile,
         (created, entry): (bool, Entry),
         target: Target,
@@ -384,7 +387,7 @@ pub(super) fn add_open_remedy(error: Error, cause: &std::io::Error) -> Error {
             "lsattr shows the attributes: a file that may only be appended to cannot be used, \
              because the engine rewrites its last block; use std::fs",
         ),
-        Some(libc::EROFS) => error.remedy("the file system is read-only: open it with Open::read"),
+        Some(libc::EROFS) => error.remedy("the file system is read-only: open it for reading"),
         Some(libc::EWOULDBLOCK) => {
             error.remedy("another program holds a lease on the file and does not release it")
         }

@@ -16,10 +16,11 @@ impl File {
     /// asked only at the end of the file. Blocks if a page is not in memory.
     ///
     /// # Errors
-    /// `Io` if the device could not be read; as [`File::len`]; `Poisoned` after a panic has
+    /// `NotPermitted` on a handle for writing only; `Io` if the device could not be read; as
+    /// [`File::len`]; `Poisoned` after a panic has
     /// interrupted a change of the file's state, until all handles of the file are closed.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        self.shared.check()?;
+        self.may_read()?;
         let mut reading = self.start_read(buffer.len(), offset);
         let mut slices = [IoSliceMut::new(buffer)];
         let mut buffer = SlicesMut::new(&mut slices);
@@ -67,9 +68,18 @@ impl File {
     }
 
     pub(crate) async fn read_into(&self, buffer: SlicesMut<'_, '_>, offset: u64) -> Result<usize> {
-        self.shared.check()?;
+        self.may_read()?;
         let reading = self.start_read(buffer.len(), offset);
         self.read_on(reading, buffer, offset, 0).await
+    }
+
+    /// Checks whether this handle may be read.
+    pub(crate) fn may_read(&self) -> Result<()> {
+        self.shared.check()?;
+        if self.open.read {
+            return Ok(());
+        }
+        Err(Error::for_writing(&self.inode.path))
     }
 
     fn start_read(&self, length: usize, offset: u64) -> Reading {

@@ -10,14 +10,14 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use forebay::{Builder, Engine, Keeper, OpenOptions, keeper};
+use forebay::{Builder, Engine, Keeper, OpenOptions, Options, keeper};
 
 const BYTES: usize = 1 << 20;
 
 /// An engine whose keeper listens at a socket in `directory`.
 fn builder(directory: &Path) -> Builder {
     let keeper = Keeper::this_program().socket(directory.join("keeper.socket"));
-    Engine::builder().survive(keeper.log(directory.join("keeper.log")))
+    Engine::builder(Options::default()).survive(keeper.log(directory.join("keeper.log")))
 }
 
 /// Writes without a sync, reports that, and waits to be killed.

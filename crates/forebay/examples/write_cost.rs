@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use forebay::{Engine, File, OpenOptions};
+use forebay::{Engine, File, OpenOptions, Options};
 use rustix::time::{ClockId, clock_gettime};
 
 const PAGE: u64 = 4096;
@@ -36,11 +36,11 @@ fn main() -> forebay::Result<()> {
 
     let directory = Path::new(&directory).join("write_cost");
     std::fs::create_dir(&directory).expect("a directory of its own");
-    let mut engine = Engine::builder().dirty_age(Duration::from_secs(3600));
-    if let Some(mib) = cache {
-        engine = engine.cache_bytes(mib * MIB);
-    }
-    let engine = engine.build()?;
+    let engine = Engine::start(Options {
+        cache_bytes: cache.map(|mib| mib * MIB),
+        dirty_age: Duration::from_secs(3600),
+        ..Options::default()
+    })?;
     let path = |kind: &str, file| directory.join(format!("{kind}{file}"));
     let open = |file| {
         engine.open(path("forebay", file), OpenOptions::new().read(true).write(true).create(true))

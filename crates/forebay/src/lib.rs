@@ -10,7 +10,7 @@
 //! # fn main() -> forebay::Result<()> {
 //! # let directory = tempfile::tempdir_in(".").unwrap();
 //! # let path = directory.path().join("a.log");
-//! let engine = Engine::new()?;                       // defaults; Engine::builder() for options
+//! let engine = Engine::new()?;                       // defaults; Engine::start(options) for others
 //! let log = engine.open(&path, OpenOptions::new().append(true).create(true))?;
 //! let offset = log.append(b"record\n")?;             // a copy into memory
 //! log.sync_data()?;                                  // durable from here on
@@ -125,6 +125,7 @@
 //! - `bytes`: writes from `bytes::Buf`, and direct operations with `bytes::BytesMut`.
 //! - `metrics`: the counters of an engine as OpenMetrics, from a `prometheus_client` registry or as
 //!   text.
+//! - `serde`: [`Options`] in configuration files.
 //! - `tokio`: `AsyncRead`, `AsyncWrite` and `AsyncSeek` for [`Cursor`]. The traits work on any
 //!   executor.
 #![deny(unsafe_code)]
@@ -141,6 +142,8 @@ mod adapters;
 mod builder;
 mod control;
 mod core;
+#[doc(hidden)]
+pub mod inside;
 pub mod keeper;
 #[cfg(feature = "metrics")]
 mod metrics;
@@ -158,12 +161,11 @@ pub use crate::core::direct::transfer::Transfer;
 pub use crate::core::engine::Engine;
 pub use crate::core::error::{Error, ErrorKind, Result};
 pub use crate::core::file::File;
-pub use crate::core::file::attributes::Layout;
 pub use crate::core::file::attributes::Metadata;
 pub use crate::core::knobs::{Change, Knob};
 pub use crate::core::open::adoption::Adopted;
 pub use crate::core::open::options::OpenOptions;
-pub use crate::core::policy;
+pub use crate::core::options::{self, Options};
 pub use crate::core::recovery::KeeperState;
 pub use crate::core::stats::Stats;
 pub use adapters::cursor::Cursor;

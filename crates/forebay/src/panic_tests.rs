@@ -22,7 +22,8 @@ use forebay_cache::{CachedFile, Liberties, Origin};
 
 use crate::core::wait;
 use crate::keeper::image::{Run, recover};
-use crate::{Builder, Engine, ErrorKind, File, Keeper, OpenOptions, Result};
+use crate::options::Contexts;
+use crate::{Builder, Engine, ErrorKind, File, Keeper, OpenOptions, Options, Result};
 
 const SOON: Duration = Duration::from_secs(60);
 const LENGTH: usize = 1_000_003;
@@ -53,14 +54,30 @@ fn eventually(mut is_so: impl FnMut() -> bool) -> bool {
 
 type Reported = Arc<Mutex<Vec<String>>>;
 
-/// Returns a builder of an engine that writes nothing by itself, and the errors of its callback.
+/// Returns the options of an engine that writes nothing by itself.
+fn options() -> Options {
+    Options {
+        cache_bytes: Some(32 << 20),
+        dirty_bytes: Some(24 << 20),
+        background_bytes: Some(24 << 20),
+        dirty_age: Duration::from_secs(3600),
+        contexts: Contexts::Fixed(1),
+        close_timeout: SOON,
+        ..Options::default()
+    }
+}
+
+/// Returns a builder of such an engine, and the errors of its callback.
 fn builder() -> (Builder, Reported) {
     let reported = Reported::default();
     let report = Arc::clone(&reported);
-    let builder = Engine::builder().cache_bytes(32 << 20).dirty_bytes(24 << 20);
-    let builder = builder.background_bytes(24 << 20).dirty_age(Duration::from_secs(3600));
-    let builder = builder.set("contexts", "1").unwrap().close_timeout(SOON);
+    let builder = Engine::builder(options());
     (builder.on_error(move |error| report.lock().unwrap().push(error.to_string())), reported)
+}
+
+fn set_contexts(engine: &Engine, number: usize) {
+    let contexts = Contexts::Fixed(number);
+    engine.set_options(Options { contexts, ..engine.options() }).unwrap();
 }
 
 fn dirty(engine: &Engine) -> u64 {
@@ -232,7 +249,7 @@ fn contract_21_a_panic_on_a_context_ends_that_file_alone() {
 fn contract_21_a_panic_between_the_plan_of_a_write_and_its_end_ends_the_file() {
     let directory = tempfile::tempdir_in(".").unwrap();
     let path = directory.path().join("file");
-    let engine = builder().0.build().unwrap();
+    let engine = Engine::start(options()).unwrap();
     let file = engine.open(&path, &created()).unwrap();
     file.write_at(b"whole", 0).unwrap();
     file.inode.copying(|| ());
@@ -257,9 +274,12 @@ fn contract_21_a_panic_at_any_lock_of_a_context_ends_that_file_alone() {
             assert!(nth > 10, "a context locks a file more often");
             break;
         }
-        let (builder, _) = builder();
-        let builder = builder.dirty_age(Duration::from_millis(100)).set("contexts", "2").unwrap();
-        let engine = builder.build().unwrap();
+        let engine = Engine::start(Options {
+            dirty_age: Duration::from_millis(100),
+            contexts: Contexts::Fixed(2),
+            ..options()
+        });
+        let engine = engine.unwrap();
         let other = engine.open(&other_path, &created()).unwrap();
         other.write_at(&pattern(2, LENGTH), 0).unwrap();
         let file = engine.open(&path, &created()).unwrap();
@@ -270,7 +290,7 @@ fn contract_21_a_panic_at_any_lock_of_a_context_ends_that_file_alone() {
         let _ = file.write_at(&pattern(1, LENGTH), 0);
         let _ = file.sync_data();
         let _ = file.write_at(b"a page", 0);
-        engine.set("contexts", "1").unwrap();
+        set_contexts(&engine, 1);
         let _ = file.sync_data();
         is_sprung = file.inode.trap.load(Ordering::SeqCst) == 0;
         if is_sprung {
@@ -292,7 +312,7 @@ fn contract_21_a_panic_in_a_change_of_a_direct_file_ends_that_file_alone() {
     let directory = tempfile::tempdir_in(".").unwrap();
     let (path, other_path) = (directory.path().join("file"), directory.path().join("other"));
     std::fs::write(&path, pattern(1, LENGTH)).unwrap();
-    let engine = builder().0.build().unwrap();
+    let engine = Engine::start(options()).unwrap();
     let other = engine.open_direct(&other_path, &created()).unwrap();
     let mut is_sprung = true;
     for nth in 1.. {
@@ -335,18 +355,19 @@ fn contract_21_a_panic_in_a_change_of_a_direct_file_ends_that_file_alone() {
 #[test]
 fn contract_21_a_file_that_is_moving_to_another_context_is_closed_after_a_panic() {
     let directory = tempfile::tempdir_in(".").unwrap();
-    let builder = builder().0.set("affinity", "hash").unwrap();
-    let engine = builder.build().unwrap();
+    let mut options = options();
+    options.set("affinity", "hash").unwrap();
+    let engine = Engine::start(options).unwrap();
     // Each round leaks the frames of its file.
     for round in 0..10 {
-        engine.set("contexts", "2").unwrap();
+        set_contexts(&engine, 2);
         let path = directory.path().join(format!("file {round}"));
         let file = engine.open(&path, &created()).unwrap();
         file.write_at(&pattern(round, 2 * LENGTH), 0).unwrap();
         // A sync that nobody waits for: its requests are at the device.
         let _ = pin!(file.sync_data_async()).poll(&mut Context::from_waker(Waker::noop()));
         std::thread::sleep(Duration::from_micros(50 * (round as u64 % 5)));
-        engine.set("contexts", "1").unwrap();
+        set_contexts(&engine, 1);
         file.inode.trap.store(1, Ordering::SeqCst);
         let began = Instant::now();
         let _ = file.close();
@@ -394,7 +415,7 @@ fn child_that_panics() {
     let Some(directory) = std::env::var_os(CHILD_IN).map(PathBuf::from) else { return };
     let keeper = Keeper::this_program().log(directory.join("log")).save_to(&directory);
     let keeper = keeper.arguments(["--exact", KEEPER_TEST, "--nocapture", "--test-threads=1"]);
-    let engine = builder().0.survive(keeper).build().unwrap();
+    let engine = Engine::builder(options()).survive(keeper).build().unwrap();
     let open = |name: &str| engine.open(directory.join(name), &created()).unwrap();
     let (file, other, closed) = (open("file"), open("other"), open("closed"));
     for (salt, file) in [(1, &file), (2, &other), (3, &closed)] {

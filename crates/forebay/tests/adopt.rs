@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use forebay::{Adopted, Builder, Engine, Error, ErrorKind, File, Keeper};
+use forebay::{Adopted, Builder, Engine, Error, ErrorKind, File, Keeper, Options};
 use forebay_block::random::{Random, mix};
 use forebay_uring::passing::{Listener, Received};
 use support::device::{Device, Shape};
@@ -37,9 +37,13 @@ fn keeper() {
 
 /// An engine that is survived, with a socket for who goes on.
 fn builder(directory: &Path) -> Builder {
+    builder_with(directory, Options::default())
+}
+
+fn builder_with(directory: &Path, options: Options) -> Builder {
     let keeper =
         kept::keeper().socket(directory.join("socket")).log(directory.join("log")).linger(SOON);
-    Engine::builder().cache_bytes(24 << 20).survive(keeper)
+    Engine::builder(Options { cache_bytes: Some(24 << 20), ..options }).survive(keeper)
 }
 
 fn read_all(file: &File) -> Vec<u8> {
@@ -67,13 +71,19 @@ fn act(what: &str, directory: &Path, path: &Path) -> Option<u32> {
     let builder = match what {
         "soon gone" => {
             let keeper = kept::keeper().socket(directory.join("socket")).log(directory.join("log"));
-            Engine::builder().survive(keeper.linger(Duration::from_millis(200)))
+            Engine::builder(Options::default()).survive(keeper.linger(Duration::from_millis(200)))
         }
         "lazy" | "many parts" => {
             let keeper = kept::keeper().socket(directory.join("socket")).log(directory.join("log"));
             let keeper = keeper.linger(SOON).patience(Duration::from_millis(300));
-            let builder = Engine::builder().cache_bytes(24 << 20).dirty_bytes(20 << 20);
-            builder.background_bytes(20 << 20).dirty_age(Duration::from_secs(3600)).survive(keeper)
+            let builder = Engine::builder(Options {
+                cache_bytes: Some(24 << 20),
+                dirty_bytes: Some(20 << 20),
+                background_bytes: Some(20 << 20),
+                dirty_age: Duration::from_secs(3600),
+                ..Options::default()
+            });
+            builder.survive(keeper)
         }
         _ => builder(directory),
     };
@@ -224,14 +234,18 @@ fn contract_04_without_a_keeper_of_its_own() {
     let old = die("plain", &directory, &path, || {});
     let socket = directory.join("socket");
     // One that cannot go on has taken nothing.
-    let impossible = Engine::builder().dirty_bytes(1 << 40).adopt(&socket).unwrap_err();
+    let impossible = Engine::builder(Options { dirty_bytes: Some(1 << 40), ..Options::default() })
+        .adopt(&socket)
+        .unwrap_err();
     assert_eq!(impossible.kind(), ErrorKind::InvalidInput, "{impossible}");
     // Nor has one that gets no keeper, though that was to listen there.
-    let lonely =
-        Engine::builder().survive(Keeper::program("/bin/false").socket(&socket)).adopt(&socket);
+    let lonely = Engine::builder(Options::default())
+        .survive(Keeper::program("/bin/false").socket(&socket))
+        .adopt(&socket);
     refused(lonely);
     assert!(eventually(SOON, || socket.exists()), "the old one listens again");
-    let Adopted { engine, files, clean_pages, .. } = Engine::adopt(&socket).unwrap();
+    let Adopted { engine, files, clean_pages, .. } =
+        Engine::builder(Options::default()).adopt(&socket).unwrap();
     assert_eq!(wait_for_orphan(old, SOON), 0);
     assert!(clean_pages >= 300_000 / 4096 && engine.keeper().is_none());
     let file = named(&files, "file");
@@ -333,9 +347,11 @@ fn contract_10_a_block_device_is_taken_over() {
 fn who_is_refused() {
     let (_guard, directory) = place();
     let (path, socket) = (directory.join("file"), directory.join("socket"));
-    assert!(refused(Engine::adopt(&socket)).contains("no keeper listens"));
+    assert!(
+        refused(Engine::builder(Options::default()).adopt(&socket)).contains("no keeper listens")
+    );
     let old = die("plain", &directory, &path, || {
-        let said = refused(Engine::adopt(&socket));
+        let said = refused(Engine::builder(Options::default()).adopt(&socket));
         assert!(said.contains("is alive"), "{said}");
         // Nor does it help to ask again.
         refused(builder(&directory).adopt(&socket));
@@ -345,7 +361,9 @@ fn who_is_refused() {
     std::thread::scope(|scope| {
         for _ in 0..3 {
             let (reported, socket) = (reported.clone(), &socket);
-            scope.spawn(move || reported.send(Engine::adopt(socket)).unwrap());
+            scope.spawn(move || {
+                reported.send(Engine::builder(Options::default()).adopt(socket)).unwrap()
+            });
         }
     });
     let (adopted, others): (Vec<_>, Vec<_>) = receive.iter().take(3).partition(Result::is_ok);
@@ -357,13 +375,13 @@ fn who_is_refused() {
 
     let old = die("soon gone", &directory, &path, || {});
     assert_eq!(wait_for_orphan(old, SOON), 0);
-    let said = refused(Engine::adopt(&socket));
+    let said = refused(Engine::builder(Options::default()).adopt(&socket));
     assert!(said.contains("no keeper listens") && said.contains("open the files"), "{said}");
 
     let engine = Engine::new().unwrap();
     engine.serve_control(directory.join("control")).unwrap();
-    refused(Engine::adopt(directory.join("control")));
-    refused(Engine::adopt(&path));
+    refused(Engine::builder(Options::default()).adopt(directory.join("control")));
+    refused(Engine::builder(Options::default()).adopt(&path));
 }
 
 /// Answers who connects with these messages, some with a descriptor; what came of it there.
@@ -371,7 +389,7 @@ fn answered(directory: &Path, messages: &[(Vec<u8>, Option<BorrowedFd<'_>>)]) ->
     let path = directory.join("pretender");
     let listener = Listener::bind(&path).unwrap();
     let asking = std::thread::scope(|scope| {
-        let asking = scope.spawn(|| Engine::adopt(&path));
+        let asking = scope.spawn(|| Engine::builder(Options::default()).adopt(&path));
         let channel = loop {
             if let Some((channel, _)) = listener.accept().unwrap() {
                 break channel;
@@ -432,7 +450,10 @@ fn child_of_another_user() {
     assert_eq!(unsafe { libc::setuid(USER) }, 0);
     match what {
         "adopts" => {
-            process::report(format_args!("{}", refused(Engine::adopt(socket))));
+            process::report(format_args!(
+                "{}",
+                refused(Engine::builder(Options::default()).adopt(socket))
+            ));
             // Nobody hears what the harness says.
             std::process::exit(0);
         }
@@ -462,12 +483,12 @@ fn other_users_are_refused() {
     let (mut child, said) = start(OTHER, &format!("adopts\n{}", socket.display()));
     assert!(said.contains(&format!("user {USER} may not")), "{said}");
     child.wait().unwrap();
-    drop(Engine::adopt(&socket).unwrap());
+    drop(Engine::builder(Options::default()).adopt(&socket).unwrap());
     assert_eq!(wait_for_orphan(old, SOON), 0);
 
     let theirs = directory.join("theirs");
     let (mut child, _) = start(OTHER, &format!("listens\n{}", theirs.display()));
-    let said = refused(Engine::adopt(&theirs));
+    let said = refused(Engine::builder(Options::default()).adopt(&theirs));
     assert!(said.contains(&format!("belongs to another user ({USER})")), "{said}");
     child.kill().unwrap();
     child.wait().unwrap();
@@ -483,7 +504,8 @@ fn contract_06_whoever_opens_a_file_meanwhile_is_let_in() {
     let other = OpenOptions::new().write(true).open(directory.join("read")).unwrap();
     assert!(start.elapsed() < Duration::from_secs(10), "held up for {:?}", start.elapsed());
     other.write_all_at(b"others' bytes", 4096).unwrap();
-    let Adopted { engine, files, .. } = Engine::adopt(directory.join("socket")).unwrap();
+    let Adopted { engine, files, .. } =
+        Engine::builder(Options::default()).adopt(directory.join("socket")).unwrap();
     assert_eq!(wait_for_orphan(old, SOON), 0);
     let read = named(&files, "read");
     assert!(read.describe().contains("shared"), "{}", read.describe());
@@ -669,10 +691,13 @@ fn check(files: &[File], directory: &Path, seed: u64, context: &str) -> (Workloa
 
 /// The next generation: adopts what the one before had.
 fn go_on(directory: &Path, random: &mut Random) -> (Engine, Vec<File>, u64) {
-    let builder = builder(directory)
-        .dirty_bytes(4 << 20)
-        .background_bytes((1 + random.below(4)) << 20)
-        .dirty_age(Duration::from_millis(1 + random.below(60)));
+    let options = Options {
+        dirty_bytes: Some(4 << 20),
+        background_bytes: Some((1 + random.below(4)) << 20),
+        dirty_age: Duration::from_millis(1 + random.below(60)),
+        ..Options::default()
+    };
+    let builder = builder_with(directory, options);
     if Progress::at(directory).reported(0) == 0 {
         let engine = builder.build().unwrap();
         let files = begin(&engine, directory);

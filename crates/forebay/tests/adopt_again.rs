@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::Duration;
 
-use forebay::{Adopted, Builder, Engine, ErrorKind, File};
+use forebay::{Adopted, Builder, Engine, ErrorKind, File, Options};
 use support::kept::{self, SOON, adopt_orphans, wait_for_orphan};
 use support::mount::{FileSystem, Mount};
 use support::{MIB, assert_on_disk, directory, how, kind_of, pattern, process};
@@ -29,7 +29,11 @@ fn keeper() {
 fn builder(directory: &Path) -> Builder {
     let keeper =
         kept::keeper().socket(directory.join("socket")).log(directory.join("log")).linger(SOON);
-    let builder = Engine::builder().cache_bytes(24 << 20).dirty_age(Duration::from_secs(3600));
+    let builder = Engine::builder(Options {
+        cache_bytes: Some(24 << 20),
+        dirty_age: Duration::from_secs(3600),
+        ..Options::default()
+    });
     builder.survive(keeper.patience(Duration::from_millis(300)))
 }
 
@@ -169,7 +173,7 @@ fn contract_02_and_04_a_file_that_is_refused_takes_no_other_with_it() {
     kept::kill(&mut child, libc::SIGKILL);
     // Once without a keeper of its own, and once with one.
     let socket = directory.join("socket");
-    assert_eq!(kind_of(Engine::adopt(&socket)), ErrorKind::Busy);
+    assert_eq!(kind_of(Engine::builder(Options::default()).adopt(&socket)), ErrorKind::Busy);
     assert_eq!(kind_of(builder(&directory).adopt(&socket)), ErrorKind::Busy);
     // The lock of the first is still there.
     assert!(Engine::new().unwrap().open(full.join("first"), &how::write()).is_err());

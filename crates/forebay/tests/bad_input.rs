@@ -8,7 +8,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use forebay::{Engine, ErrorKind};
+use forebay::options::{Contexts, Flight};
+use forebay::{Engine, ErrorKind, Options};
 use support::mount::{FileSystem, Memory, Mount};
 use support::{MIB, PAGE, eventually, how, kind_of, pattern, process, within};
 
@@ -16,7 +17,8 @@ use support::{MIB, PAGE, eventually, how, kind_of, pattern, process, within};
 const SOON: Duration = Duration::from_secs(10);
 
 fn small_engine() -> Engine {
-    Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).build().unwrap()
+    Engine::start(Options { cache_bytes: Some(8 << 20), close_timeout: SOON, ..Options::default() })
+        .unwrap()
 }
 
 #[test]
@@ -261,7 +263,8 @@ fn contract_08_beyond_what_ext4_can_hold_is_refused_and_nothing_is_accepted() {
 #[test]
 fn knobs_out_of_range_are_refused_with_the_range() {
     for bytes in [0, 1, 4096, (8 << 20) - 1, u64::MAX] {
-        let error = Engine::builder().cache_bytes(bytes).build().unwrap_err();
+        let error =
+            Engine::start(Options { cache_bytes: Some(bytes), ..Options::default() }).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
         assert!(
             error.to_string().contains("cache_bytes") && error.to_string().contains("8388608"),
@@ -269,19 +272,26 @@ fn knobs_out_of_range_are_refused_with_the_range() {
         );
     }
     let wrong = [
-        Engine::builder().cache_bytes(8 << 20).dirty_bytes(8 << 20),
-        Engine::builder().dirty_bytes(0),
-        Engine::builder().cache_bytes(64 << 20).dirty_bytes(8 << 20).background_bytes(9 << 20),
-        Engine::builder().dirty_age(Duration::ZERO),
+        Options { cache_bytes: Some(8 << 20), dirty_bytes: Some(8 << 20), ..Options::default() },
+        Options { dirty_bytes: Some(0), ..Options::default() },
+        Options {
+            cache_bytes: Some(64 << 20),
+            dirty_bytes: Some(8 << 20),
+            background_bytes: Some(9 << 20),
+            ..Options::default()
+        },
+        Options { dirty_age: Duration::ZERO, ..Options::default() },
+        Options { contexts: Contexts::Fixed(0), ..Options::default() },
+        Options { flight: Flight::Depth(usize::MAX), ..Options::default() },
     ];
-    for builder in wrong {
-        assert_eq!(kind_of(builder.build()), ErrorKind::InvalidInput);
+    for options in wrong {
+        assert_eq!(kind_of(Engine::start(options)), ErrorKind::InvalidInput);
     }
     for (key, value) in
         [("cash", "1"), ("cache_bytes", "-1"), ("flight", "many"), ("dirty_age", "3")]
     {
         assert_eq!(
-            kind_of(Engine::builder().set(key, value)),
+            kind_of(Options::default().set(key, value)),
             ErrorKind::InvalidInput,
             "{key} = {value}"
         );
@@ -290,8 +300,12 @@ fn knobs_out_of_range_are_refused_with_the_range() {
 
 /// Direct I/O refused: everything works through the kernel's cache, and the file says so.
 fn works_buffered(directory: &Path) {
-    let engine =
-        Engine::builder().cache_bytes(8 << 20).dirty_age(Duration::from_millis(5)).build().unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(8 << 20),
+        dirty_age: Duration::from_millis(5),
+        ..Options::default()
+    })
+    .unwrap();
     let path = directory.join("buffered");
     let file = engine.open(&path, &how::create()).unwrap();
     println!("{}", file.describe());
@@ -345,4 +359,26 @@ fn the_kind_says_why_a_file_was_not_opened() {
     assert_eq!(kind(engine.open(&path, &how::create_new())), exists, "open in this engine");
     file.close().unwrap();
     assert_eq!(kind(engine.open(&path, &how::create_new())), exists, "closed");
+}
+
+/// In a configuration, too.
+#[test]
+fn options_of_a_configuration_that_are_unknown_or_invalid_are_refused_by_name() {
+    let read = |text: &str| serde_json::from_str::<Options>(text);
+    for (text, expected) in [
+        (r#"{"cash_bytes": 1}"#, "unknown knob `cash_bytes`"),
+        (r#"{"dirty_age": 200}"#, "invalid value `200` for knob `dirty_age`"),
+        (r#"{"contexts": -1}"#, "invalid value `-1` for knob `contexts`"),
+        (r#"{"prealloc": 1.5}"#, "text, a number or a boolean"),
+        (r#"[]"#, "options of an engine by name"),
+    ] {
+        let error = read(text).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    assert_eq!(read("{}").unwrap(), Options::default());
+    let mut other = Options { dirty_bytes: Some(16 << 20), uncached: true, ..Options::default() };
+    other.set("merge", "off").unwrap();
+    let written = serde_json::to_string(&other).unwrap();
+    assert_eq!(written, r#"{"merge":"off","dirty_bytes":"16777216","uncached":"on"}"#);
+    assert_eq!(read(&written).unwrap(), other);
 }

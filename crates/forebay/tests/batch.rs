@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use forebay::{BatchFile, Engine, ErrorKind, Outcome, Progress};
+use forebay::{BatchFile, Engine, ErrorKind, Options, Outcome, Progress};
 use forebay_block::random::Random;
 use support::mount::{FileSystem, Mount};
 use support::refused::{self, Threads};
@@ -257,7 +257,7 @@ fn contract_20_a_file_cannot_be_finished_after_a_write_was_refused() {
     let (refusal, refused) = std::sync::mpsc::channel();
     let in_callback = Arc::clone(&slot);
     // It is called on a thread of the engine, which may not wait for it.
-    let engine = Engine::builder().on_error(move |_| {
+    let engine = Engine::builder(Options::default()).on_error(move |_| {
         if let Some(file) = &mut *in_callback.lock().unwrap() {
             let _ = refusal.send(kind_of(file.write(&[2; 300_000])));
         }

@@ -17,7 +17,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 use std::{fs, panic, thread};
 
-use forebay::Engine;
+use forebay::{Engine, Options};
 use forebay_block::random::{Random, mix};
 use support::faulty::{Disk, Fails};
 use support::kept::{self, SOON, adopt_orphans, wait_for_orphan};
@@ -166,7 +166,7 @@ fn keeper() {
 fn child_that_commits_until_it_is_killed() {
     let Some(task) = process::task() else { return };
     let [at, first, log] = task.split('\n').collect::<Vec<_>>().try_into().unwrap();
-    let builder = Engine::builder().cache_bytes(8 << 20);
+    let builder = Engine::builder(Options { cache_bytes: Some(8 << 20), ..Options::default() });
     let engine = if log.is_empty() {
         builder.build().unwrap()
     } else {
@@ -326,7 +326,9 @@ fn lose_power(disk: &mut impl Power, times: usize) {
         let (of_thread, path) = (Arc::clone(&state), at.clone());
         let writer = thread::spawn(move || {
             let (is_gone, done) = &*of_thread;
-            let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
+            let engine =
+                Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() })
+                    .unwrap();
             let begun = (first..).find(|version| {
                 let result = publish(&engine, &path, *version);
                 // A commit that returns after the power went is not counted.

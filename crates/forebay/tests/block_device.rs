@@ -9,11 +9,11 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use forebay::{Engine, ErrorKind};
+use forebay::{Engine, ErrorKind, Options};
 use forebay_block::random::Random;
 use support::device::{Device, Shape};
 use support::mount::{FileSystem, Memory, Mount};
-use support::{MIB, PAGE, eventually, how, kind_of, pattern, process, within};
+use support::{MIB, PAGE, eventually, how, kind_of, knobs, pattern, process, within};
 
 /// What nothing here may take longer than.
 const SOON: Duration = Duration::from_secs(60);
@@ -23,13 +23,27 @@ fn engine() -> Engine {
 }
 
 fn engine_by(way: &str) -> Engine {
-    let builder = Engine::builder().cache_bytes(8 * MIB).dirty_bytes(4 * MIB).close_timeout(SOON);
-    builder.dirty_age(Duration::from_millis(20)).set("engine", way).unwrap().build().unwrap()
+    Engine::start(knobs::named(
+        Options {
+            cache_bytes: Some(8 * MIB),
+            dirty_bytes: Some(4 * MIB),
+            close_timeout: SOON,
+            dirty_age: Duration::from_millis(20),
+            ..Options::default()
+        },
+        [("backend", way)],
+    ))
+    .unwrap()
 }
 
 /// An engine that writes nothing before it is asked.
 fn patient_engine() -> Engine {
-    Engine::builder().cache_bytes(32 * MIB).dirty_age(Duration::from_secs(3600)).build().unwrap()
+    Engine::start(Options {
+        cache_bytes: Some(32 * MIB),
+        dirty_age: Duration::from_secs(3600),
+        ..Options::default()
+    })
+    .unwrap()
 }
 
 /// Devices that differ in what is at their ends.
@@ -310,10 +324,17 @@ fn contract_10_what_is_written_after_a_discard_stays() {
     let shape = Shape::new(2 * MIB, 512);
     let Some(device) = Device::new("what_is_written_after_a_discard", shape) else { return };
     for way in ["auto", "threads"] {
-        let builder =
-            Engine::builder().cache_bytes(8 * MIB).dirty_bytes(4 * MIB).close_timeout(SOON);
-        let builder = builder.dirty_age(Duration::from_millis(1)).set("engine", way).unwrap();
-        let engine = builder.build().unwrap();
+        let engine = Engine::start(knobs::named(
+            Options {
+                cache_bytes: Some(8 * MIB),
+                dirty_bytes: Some(4 * MIB),
+                close_timeout: SOON,
+                dirty_age: Duration::from_millis(1),
+                ..Options::default()
+            },
+            [("backend", way)],
+        ))
+        .unwrap();
         let file = engine.open(device.path(), &how::write()).unwrap();
         let seed = support::seed();
         let last: Vec<Vec<(u64, Vec<u8>)>> = std::thread::scope(|scope| {

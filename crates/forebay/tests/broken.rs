@@ -6,7 +6,8 @@ mod support;
 use std::path::Path;
 use std::time::Duration;
 
-use forebay::{Engine, ErrorKind};
+use forebay::options::Backend;
+use forebay::{Engine, ErrorKind, Options};
 use support::kept::{self, SOON};
 use support::mount::{FileSystem, Mount};
 use support::refused::{self, Threads};
@@ -25,7 +26,11 @@ fn contract_09_a_broken_engine_leaves_its_work_at_once_and_says_so() {
     let directory = directory();
     let place = mount.path().canonicalize().unwrap();
     let log = directory.path().join("log");
-    let engine = Engine::builder().cache_bytes(64 << 20).dirty_age(Duration::from_secs(3600));
+    let engine = Engine::builder(Options {
+        cache_bytes: Some(64 << 20),
+        dirty_age: Duration::from_secs(3600),
+        ..Options::default()
+    });
     let engine = engine.survive(kept::keeper().log(&log)).build().unwrap();
     let keeper = engine.keeper().unwrap().process.unwrap();
     let is_there = || Path::new(&format!("/proc/{keeper}")).exists();
@@ -48,7 +53,7 @@ fn contract_09_a_broken_engine_leaves_its_work_at_once_and_says_so() {
     engine.shutdown(SOON).expect("a second one does nothing");
     drop((engine, file));
     // Without rings: the filter is still there.
-    let next = Engine::builder().set("engine", "threads").unwrap().build().unwrap();
+    let next = Engine::start(Options { backend: Backend::Threads, ..Options::default() }).unwrap();
     let file = next.open(place.join("file"), &how::write()).unwrap();
     let mut content = vec![0; LENGTH];
     assert_eq!(file.read_at(&mut content, 0).unwrap(), LENGTH);

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, ErrorKind, File};
+use forebay::{Engine, ErrorKind, File, Options};
 use forebay_block::random::Random;
 use support::mount::{FileSystem, Mount};
 use support::{MIB, eventually, how, kind_of, pattern, process, within};
@@ -16,7 +16,8 @@ use support::{MIB, eventually, how, kind_of, pattern, process, within};
 const SOON: Duration = Duration::from_secs(10);
 
 fn small_engine() -> Engine {
-    Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).build().unwrap()
+    Engine::start(Options { cache_bytes: Some(8 << 20), close_timeout: SOON, ..Options::default() })
+        .unwrap()
 }
 
 #[test]
@@ -48,7 +49,8 @@ fn after_shutdown_every_call_says_so() {
 #[test]
 fn contract_05_shutdown_while_others_write() {
     let directory = support::directory();
-    let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
+    let engine =
+        Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() }).unwrap();
     let writers: Vec<_> = (0..4)
         .map(|number| {
             let path = directory.path().join(format!("file-{number}"));
@@ -87,8 +89,7 @@ fn contract_12_a_blocking_call_from_the_callback_is_refused() {
     let held: Arc<OnceLock<(Engine, [File; 2], PathBuf)>> = Arc::default();
     let kinds: Arc<Mutex<Vec<Option<ErrorKind>>>> = Arc::default();
     let (held_inside, kinds_inside) = (Arc::clone(&held), Arc::clone(&kinds));
-    let engine = Engine::builder()
-        .cache_bytes(8 << 20)
+    let engine = Engine::builder(Options { cache_bytes: Some(8 << 20), ..Options::default() })
         .on_error(move |_| {
             let (engine, [file, whole], path) = held_inside.get().unwrap();
             let results = [
@@ -136,13 +137,15 @@ fn contract_05_close_has_a_deadline() {
     let path = directory.path().join("file");
     let errors: Arc<Mutex<Vec<String>>> = Arc::default();
     let reported = Arc::clone(&errors);
-    let engine = Engine::builder()
-        .cache_bytes(128 << 20)
-        .close_timeout(Duration::ZERO)
-        .dirty_age(Duration::from_secs(60))
-        .on_error(move |error| reported.lock().unwrap().push(error.to_string()))
-        .build()
-        .unwrap();
+    let engine = Engine::builder(Options {
+        cache_bytes: Some(128 << 20),
+        close_timeout: Duration::ZERO,
+        dirty_age: Duration::from_secs(60),
+        ..Options::default()
+    })
+    .on_error(move |error| reported.lock().unwrap().push(error.to_string()))
+    .build()
+    .unwrap();
     let file = engine.open(&path, &how::create()).unwrap();
     let data = pattern(1, 64 << 20);
     file.write_at(&data, 0).unwrap();
@@ -163,7 +166,8 @@ fn contract_05_close_has_a_deadline() {
 #[test]
 fn child_that_forks_with_an_engine() {
     let Some(path) = process::task() else { return };
-    let engine = Engine::builder().cache_bytes(48 << 20).build().unwrap();
+    let engine =
+        Engine::start(Options { cache_bytes: Some(48 << 20), ..Options::default() }).unwrap();
     let file = engine.open(&path, &how::create()).unwrap();
     file.write_at(&pattern(1, 300_000), 0).unwrap();
     let arena = arena_bytes();

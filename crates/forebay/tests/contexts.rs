@@ -9,16 +9,23 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, ErrorKind, File};
+use forebay::{Engine, ErrorKind, File, Options};
 use forebay_block::random::Random;
-use support::{MIB, assert_on_disk, how, kind_of, pattern};
+use support::{MIB, assert_on_disk, how, kind_of, knobs, pattern};
 
 const AFFINITIES: [&str; 4] = ["single", "hash", "directory", "group"];
 
 fn engine(contexts: &str, affinity: &str) -> Engine {
-    let engine =
-        Engine::builder().cache_bytes(16 << 20).dirty_bytes(6 << 20).background_bytes(2 << 20);
-    engine.set("contexts", contexts).unwrap().set("affinity", affinity).unwrap().build().unwrap()
+    Engine::start(knobs::named(
+        Options {
+            cache_bytes: Some(16 << 20),
+            dirty_bytes: Some(6 << 20),
+            background_bytes: Some(2 << 20),
+            ..Options::default()
+        },
+        [("contexts", contexts), ("affinity", affinity)],
+    ))
+    .unwrap()
 }
 
 /// A file, and what it should hold.
@@ -133,9 +140,9 @@ fn contexts_change_under_load() {
     let mut random = Random::new(seed);
     for change in 0..150 {
         let number = ["1", "8", "2", "adaptive", "3", "5"][change % 6];
-        engine.set("contexts", number).unwrap();
+        knobs::set(&engine, "contexts", number).unwrap();
         if random.below(4) == 0 {
-            engine.set("affinity", AFFINITIES[random.below(4) as usize]).unwrap();
+            knobs::set(&engine, "affinity", AFFINITIES[random.below(4) as usize]).unwrap();
         }
         thread::sleep(Duration::from_millis(random.below(10)));
     }
@@ -151,18 +158,19 @@ fn contexts_change_under_load() {
 #[test]
 fn contexts_are_found_from_one_upward() {
     let directory = support::directory();
-    let engine = Engine::builder().cache_bytes(16 << 20).build().unwrap();
+    let engine =
+        Engine::start(Options { cache_bytes: Some(16 << 20), ..Options::default() }).unwrap();
     assert_eq!(
-        (engine.get("contexts").unwrap().as_str(), engine.stats().contexts),
+        (knobs::get(&engine, "contexts").as_str(), engine.stats().contexts),
         ("adaptive", 1)
     );
     let mut random = Random::new(support::seed());
     let mut twins = twins(&engine, directory.path(), 6, MIB);
     twins.iter_mut().for_each(|twin| twin.write(&mut random));
-    engine.set("contexts", "5").unwrap();
+    knobs::set(&engine, "contexts", "5").unwrap();
     assert_eq!(engine.stats().contexts, 5);
     twins.iter_mut().for_each(|twin| twin.write(&mut random));
-    engine.set("contexts", "adaptive").unwrap();
+    knobs::set(&engine, "contexts", "adaptive").unwrap();
     assert_eq!(engine.stats().contexts, 1, "the search begins anew");
     twins.iter_mut().for_each(|twin| twin.write(&mut random));
     twins.into_iter().for_each(Twin::end);
@@ -185,7 +193,7 @@ fn contract_05_a_close_ends_although_a_move_is_called_off() {
         thread::scope(|scope| {
             scope.spawn(|| {
                 for turn in 0..300 {
-                    engine.set("contexts", ["2", "1"][turn % 2]).unwrap();
+                    knobs::set(&engine, "contexts", ["2", "1"][turn % 2]).unwrap();
                     thread::sleep(Duration::from_micros(40 * (turn as u64 % 7)));
                 }
             });
@@ -202,7 +210,7 @@ fn contract_05_a_close_ends_although_a_move_is_called_off() {
             }
         });
         drop(files);
-        engine.set("contexts", "1").unwrap();
+        knobs::set(&engine, "contexts", "1").unwrap();
     }
     engine.shutdown(Duration::from_secs(60)).unwrap();
 }
@@ -216,7 +224,7 @@ fn direct_files_stay_while_others_go() {
     let mut random = Random::new(support::seed());
     let mut twins = twins(&engine, directory.path(), 6, MIB);
     for number in ["1", "4", "2", "3"].into_iter().cycle().take(40) {
-        engine.set("contexts", number).unwrap();
+        knobs::set(&engine, "contexts", number).unwrap();
         let data = pattern(random.draw(), 8192);
         let (written, _) = direct.write_at_async(data.clone(), 4096).wait();
         written.unwrap();
@@ -234,13 +242,17 @@ fn direct_files_stay_while_others_go() {
 fn contract_18_contexts_are_bounded_and_what_cannot_be_is_refused() {
     let engine = engine("2", "group");
     for value in ["0", "65", "10000", "many", "", "-1"] {
-        assert_eq!(kind_of(engine.set("contexts", value)), ErrorKind::InvalidInput, "{value}");
+        assert_eq!(
+            kind_of(knobs::set(&engine, "contexts", value)),
+            ErrorKind::InvalidInput,
+            "{value}"
+        );
     }
-    assert_eq!(kind_of(engine.set("affinity", "groups")), ErrorKind::InvalidInput);
-    let stands = ["contexts", "affinity"].map(|name| engine.get(name).unwrap());
+    assert_eq!(kind_of(knobs::set(&engine, "affinity", "groups")), ErrorKind::InvalidInput);
+    let stands = ["contexts", "affinity"].map(|name| knobs::get(&engine, name));
     assert_eq!(stands, ["2", "group"]);
     assert_eq!(engine.stats().contexts, 2);
-    engine.set("contexts", "64").unwrap();
+    knobs::set(&engine, "contexts", "64").unwrap();
     assert_eq!(engine.stats().contexts, 64);
     engine.shutdown(Duration::from_secs(60)).unwrap();
 }

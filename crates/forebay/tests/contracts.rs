@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use forebay::{Builder, Engine, File};
+use forebay::{Engine, File, Options};
 use forebay_block::random::Random;
 use support::{MIB, PAGE, assert_on_disk, eventually, how, pattern, process, within};
 
 const SOON: Duration = Duration::from_secs(20);
 
-fn small() -> Builder {
-    Engine::builder().cache_bytes(8 << 20).close_timeout(SOON)
+fn small() -> Options {
+    Options { cache_bytes: Some(8 << 20), close_timeout: SOON, ..Options::default() }
 }
 
 // 4: what lives in this process
@@ -25,12 +25,13 @@ fn contract_04_what_is_old_is_written_without_a_sync() {
     let directory = support::directory();
     let path = directory.path().join("file");
     let data = pattern(1, 1_000_003);
-    let engine = small().dirty_age(Duration::from_secs(600)).build().unwrap();
+    let engine = Engine::start(Options { dirty_age: Duration::from_secs(600), ..small() }).unwrap();
     let file = engine.open(&path, &how::create()).unwrap();
     file.write_at(&data, 0).unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().len(), 0, "written while it is young");
     drop((file, engine));
-    let engine = small().dirty_age(Duration::from_millis(20)).build().unwrap();
+    let engine =
+        Engine::start(Options { dirty_age: Duration::from_millis(20), ..small() }).unwrap();
     let path = directory.path().join("other");
     let file = engine.open(&path, &how::create()).unwrap();
     file.write_at(&data, 0).unwrap();
@@ -47,7 +48,7 @@ const CHILD: &str = "child_that_ends_without_closing";
 fn child_that_ends_without_closing() {
     let Some(task) = process::task() else { return };
     let (how, path) = task.split_once(' ').unwrap();
-    let engine = small().dirty_age(Duration::from_secs(600)).build().unwrap();
+    let engine = Engine::start(Options { dirty_age: Duration::from_secs(600), ..small() }).unwrap();
     let file = engine.open(path, &how::create()).unwrap();
     file.write_at(&pattern(1, 100_000), 0).unwrap();
     file.sync_data().unwrap();
@@ -80,7 +81,7 @@ fn contract_04_a_process_that_ends_without_closing_loses_what_it_did_not_sync() 
 #[test]
 fn contract_05_dropping_a_file_and_an_engine_writes_out() {
     let directory = support::directory();
-    let engine = small().dirty_age(Duration::from_secs(60)).build().unwrap();
+    let engine = Engine::start(Options { dirty_age: Duration::from_secs(60), ..small() }).unwrap();
     let paths = ["one", "two", "three"].map(|name| directory.path().join(name));
     let files = paths.each_ref().map(|path| engine.open(path, &how::create()).unwrap());
     let [one, two, three] = files;
@@ -104,7 +105,8 @@ fn contract_05_dropping_a_file_and_an_engine_writes_out() {
 fn contract_05_a_file_opened_written_and_closed_again_and_again() {
     within(Duration::from_secs(60), "opening and closing", || {
         let directory = support::directory();
-        let engine = small().dirty_age(Duration::from_millis(1)).build().unwrap();
+        let engine =
+            Engine::start(Options { dirty_age: Duration::from_millis(1), ..small() }).unwrap();
         std::thread::scope(|scope| {
             for number in 0..4u64 {
                 let (engine, path) = (&engine, directory.path().join(format!("{number}")));
@@ -146,7 +148,7 @@ fn contract_06_handles_and_hard_links_share_one_cache() {
     std::fs::write(&path, b"").unwrap();
     std::fs::hard_link(&path, &link).unwrap();
     std::os::unix::fs::symlink(&path, directory.path().join("symbolic")).unwrap();
-    let engine = small().dirty_age(Duration::from_secs(60)).build().unwrap();
+    let engine = Engine::start(Options { dirty_age: Duration::from_secs(60), ..small() }).unwrap();
     let one = engine.open(&path, &how::write()).unwrap();
     let others = ["link", "symbolic", "file", "./link"]
         .map(|name| engine.open(directory.path().join(name), &how::write()).unwrap());
@@ -172,7 +174,7 @@ fn contract_06_handles_and_hard_links_share_one_cache() {
 fn contract_06_another_process_sees_each_sync() {
     let directory = support::directory();
     let path = directory.path().join("log");
-    let engine = small().dirty_age(Duration::from_secs(60)).build().unwrap();
+    let engine = Engine::start(Options { dirty_age: Duration::from_secs(60), ..small() }).unwrap();
     let log = engine.open(&path, &how::append()).unwrap();
     for round in 0..12 {
         log.append(&pattern(round, 3001)).unwrap();
@@ -190,7 +192,7 @@ fn contract_06_another_process_sees_each_sync() {
 fn contract_11_no_page_is_ever_seen_torn() {
     let directory = support::directory();
     let path = directory.path().join("file");
-    let engine = small().dirty_age(Duration::from_millis(1)).build().unwrap();
+    let engine = Engine::start(Options { dirty_age: Duration::from_millis(1), ..small() }).unwrap();
     let pages = 24u64;
     let file = engine.open(&path, &how::create()).unwrap();
     file.write_at(&vec![7; (pages * PAGE) as usize], 0).unwrap();
@@ -244,7 +246,7 @@ fn assert_whole(bytes: &[u8], what: &str) {
 fn contract_12_and_13_many_threads_in_a_small_cache() {
     within(Duration::from_secs(60), "many threads", || {
         let directory = support::directory();
-        let engine = small().dirty_bytes(4 << 20).build().unwrap();
+        let engine = Engine::start(Options { dirty_bytes: Some(4 << 20), ..small() }).unwrap();
         let shared = engine.open(directory.path().join("shared"), &how::create()).unwrap();
         let region = 2 * MIB;
         std::thread::scope(|scope| {
@@ -290,7 +292,8 @@ fn contract_12_and_13_many_threads_in_a_small_cache() {
 fn contract_12_idle_files_keep_no_memory_from_others() {
     within(Duration::from_secs(30), "writing beside idle files", || {
         let directory = support::directory();
-        let engine = small().dirty_age(Duration::from_millis(16)).build().unwrap();
+        let engine =
+            Engine::start(Options { dirty_age: Duration::from_millis(16), ..small() }).unwrap();
         let idle: Vec<File> = (0..40)
             .map(|number| {
                 let file = engine
@@ -328,8 +331,13 @@ fn contract_12_idle_files_keep_no_memory_from_others() {
 fn contract_12_idle_writers_keep_no_room_from_others() {
     within(Duration::from_secs(30), "writing beside writers that went idle", || {
         let directory = support::directory();
-        let engine = small().dirty_bytes(4 << 20).background_bytes(4 << 20);
-        let engine = engine.dirty_age(Duration::from_millis(10)).build().unwrap();
+        let engine = Engine::start(Options {
+            dirty_bytes: Some(4 << 20),
+            background_bytes: Some(4 << 20),
+            dirty_age: Duration::from_millis(10),
+            ..small()
+        })
+        .unwrap();
         let count = 120;
         let [opened, written, over] = [count, count + 1, count + 1].map(Barrier::new);
         std::thread::scope(|scope| {
@@ -363,12 +371,13 @@ fn contract_12_idle_writers_keep_no_room_from_others() {
 #[test]
 fn contract_18_dirty_bytes_stay_near_their_limit() {
     let directory = support::directory();
-    let engine = Engine::builder()
-        .cache_bytes(32 << 20)
-        .dirty_bytes(8 << 20)
-        .close_timeout(SOON)
-        .build()
-        .unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(32 << 20),
+        dirty_bytes: Some(8 << 20),
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap();
     let engine = Arc::new(engine);
     std::thread::scope(|scope| {
         for number in 0..4 {
@@ -394,7 +403,7 @@ fn contract_18_dirty_bytes_stay_near_their_limit() {
 fn a_new_file_has_the_mode_that_was_asked_for() {
     let directory = support::directory();
     let path = directory.path().join("private");
-    let engine = small().build().unwrap();
+    let engine = Engine::start(small()).unwrap();
     engine.open(&path, how::create().mode(0o600)).unwrap().close().unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
 }

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt as _;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use forebay::{DirectBuffer, DirectFile, Engine, ErrorKind};
+use forebay::{DirectBuffer, DirectFile, Engine, ErrorKind, Options};
 use forebay_block::random::Random;
 use support::mount::{FileSystem, Mount};
 use support::{MIB, assert_on_disk, eventually, how, kind_of, pattern, process, within};
@@ -16,7 +16,8 @@ use support::{MIB, assert_on_disk, eventually, how, kind_of, pattern, process, w
 const SOON: Duration = Duration::from_secs(20);
 
 fn engine() -> Engine {
-    Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).build().unwrap()
+    Engine::start(Options { cache_bytes: Some(8 << 20), close_timeout: SOON, ..Options::default() })
+        .unwrap()
 }
 
 fn write(file: &DirectFile, data: &[u8], offset: u64) {
@@ -127,8 +128,12 @@ fn every_kind_of_buffer_comes_back() {
 
 #[test]
 fn contract_18_the_pool_of_buffers_is_bounded() {
-    let engine =
-        Engine::builder().cache_bytes(8 << 20).set("buffer_bytes", "1m").unwrap().build().unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(8 << 20),
+        buffer_bytes: 1 << 20,
+        ..Options::default()
+    })
+    .unwrap();
     let buffers: Vec<_> = (0..16).map(|_| engine.buffer(65_536).unwrap()).collect();
     assert_eq!(kind_of(engine.buffer(1)), ErrorKind::NoMemory);
     drop(buffers);
@@ -371,7 +376,10 @@ fn contract_12_a_blocking_call_from_the_callback_is_refused() {
             let (result, buffer) = file.read_at(vec![3; 10], 0);
             let _ = reported.lock().unwrap().send((result.unwrap_err().kind(), buffer));
         };
-        let engine = Engine::builder().cache_bytes(8 << 20).on_error(answer).build().unwrap();
+        let engine = Engine::builder(Options { cache_bytes: Some(8 << 20), ..Options::default() })
+            .on_error(answer)
+            .build()
+            .unwrap();
         let file = engine.open_direct(mount.path().join("other"), &how::create()).unwrap();
         *slot.lock().unwrap() =
             Some(engine.open_direct(mount.path().join("file"), &how::create()).unwrap());
@@ -394,8 +402,7 @@ fn contract_02_an_error_of_a_dropped_write_is_reported_once() {
     within(Duration::from_secs(60), "errors", move || {
         let (reported, report) = std::sync::mpsc::channel();
         let reported = std::sync::Mutex::new(reported);
-        let engine = Engine::builder()
-            .cache_bytes(8 << 20)
+        let engine = Engine::builder(Options { cache_bytes: Some(8 << 20), ..Options::default() })
             .on_error(move |error| reported.lock().unwrap().send(error.kind()).unwrap())
             .build()
             .unwrap();

@@ -5,7 +5,7 @@ mod support;
 
 use std::time::Duration;
 
-use forebay::Engine;
+use forebay::{Engine, Options};
 use support::eventually;
 use support::how;
 
@@ -33,7 +33,8 @@ fn switches() -> u64 {
 #[test]
 fn contract_16_an_open_direct_file_uses_no_processor() {
     let directory = support::directory();
-    let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
+    let engine =
+        Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() }).unwrap();
     let file = engine.open_direct(directory.path().join("file"), &how::create()).unwrap();
     {
         let _plug = engine.plug();

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use forebay::{Engine, Error, ErrorKind, File};
+use forebay::{Engine, Error, ErrorKind, File, Options};
 use support::faulty::{Disk, Fails};
 use support::load::{count_engine_panics, elsewhere_all_is_well, no_engine_panics};
 use support::mount::FileSystem;
@@ -25,9 +25,15 @@ const LENGTH: usize = 1 << 20;
 
 /// An engine that writes out when it is told to, and no sooner.
 fn engine() -> Engine {
-    let engine =
-        Engine::builder().cache_bytes(16 << 20).dirty_bytes(12 << 20).background_bytes(12 << 20);
-    engine.dirty_age(Duration::from_secs(600)).close_timeout(SOON).build().unwrap()
+    Engine::start(Options {
+        cache_bytes: Some(16 << 20),
+        dirty_bytes: Some(12 << 20),
+        background_bytes: Some(12 << 20),
+        dirty_age: Duration::from_secs(600),
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap()
 }
 
 /// A file whose blocks and size are durable, so that overwriting it needs nothing but its own
@@ -199,8 +205,13 @@ fn contract_02_an_error_in_the_background_is_reported_by_the_next_sync() {
     };
     let path = disk.path().join("file");
     durable(&path);
-    let engine = Engine::builder().cache_bytes(16 << 20).dirty_age(Duration::from_millis(20));
-    let engine = engine.close_timeout(SOON).build().unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(16 << 20),
+        dirty_age: Duration::from_millis(20),
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap();
     let file = engine.open(&path, &how::write()).unwrap();
     disk.fail();
     let before = engine.stats().completed_bios;
@@ -282,7 +293,11 @@ fn contract_02_a_failed_flush_that_no_call_has_returned_is_reported_to_the_callb
     };
     let reported: Arc<Mutex<Vec<ErrorKind>>> = Arc::default();
     let reports = Arc::clone(&reported);
-    let engine = Engine::builder().cache_bytes(16 << 20).close_timeout(SOON);
+    let engine = Engine::builder(Options {
+        cache_bytes: Some(16 << 20),
+        close_timeout: SOON,
+        ..Options::default()
+    });
     let engine = engine.on_error(move |error| reports.lock().unwrap().push(error.kind()));
     let engine = engine.build().unwrap();
     for is_returned in [false, true] {
@@ -505,9 +520,15 @@ fn contract_02_a_dead_device_does_not_hold_the_memory_of_all() {
     count_engine_panics();
     let paths = ["one", "two"].map(|name| disk.path().join(name));
     paths.iter().for_each(|path| std::fs::write(path, vec![1; 16 << 20]).unwrap());
-    let engine =
-        Engine::builder().cache_bytes(12 << 20).dirty_bytes(8 << 20).background_bytes(8 << 20);
-    let engine = engine.dirty_age(Duration::from_millis(30)).close_timeout(SOON).build().unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(12 << 20),
+        dirty_bytes: Some(8 << 20),
+        background_bytes: Some(8 << 20),
+        dirty_age: Duration::from_millis(30),
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap();
     let [one, two] = paths.map(|path| engine.open(path, &how::write()).unwrap());
     disk.fail();
     let elsewhere = support::directory();
@@ -551,10 +572,13 @@ fn contract_02_a_dead_device_does_not_hold_the_memory_of_all() {
 fn reporting() -> (Engine, Arc<Mutex<Vec<Error>>>) {
     let errors: Arc<Mutex<Vec<Error>>> = Arc::default();
     let reported = Arc::clone(&errors);
-    let engine = Engine::builder().cache_bytes(16 << 20).dirty_age(Duration::from_millis(20));
-    let engine = engine
-        .close_timeout(SOON)
-        .on_error(move |error| reported.lock().unwrap().push(error.clone()));
+    let engine = Engine::builder(Options {
+        cache_bytes: Some(16 << 20),
+        dirty_age: Duration::from_millis(20),
+        close_timeout: SOON,
+        ..Options::default()
+    });
+    let engine = engine.on_error(move |error| reported.lock().unwrap().push(error.clone()));
     (engine.build().unwrap(), errors)
 }
 

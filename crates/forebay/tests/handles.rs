@@ -8,14 +8,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::{Engine, ErrorKind};
+use forebay::{Engine, ErrorKind, Options, inside};
 use support::{MIB, assert_on_disk, how, kind_of, pattern};
 
 /// A bound for everything here.
 const SOON: Duration = Duration::from_secs(20);
 
 fn engine() -> Engine {
-    Engine::builder().cache_bytes(8 * MIB).build().unwrap()
+    Engine::start(Options { cache_bytes: Some(8 * MIB), ..Options::default() }).unwrap()
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn contract_05_a_finished_handle_has_nothing_left_to_write_and_goes_on() {
     let held = Arc::clone(&file);
     file.finish().unwrap();
     assert_eq!(engine.stats().dirty_bytes, 0);
-    match file.layout() {
+    match inside::layout(&file) {
         Ok(layout) => assert_eq!(layout.reserved_bytes, 0, "reserved space stayed"),
         Err(error) => assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}"),
     }

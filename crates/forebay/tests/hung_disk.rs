@@ -7,7 +7,7 @@ mod support;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use forebay::{Engine, ErrorKind};
+use forebay::{Engine, ErrorKind, Options};
 use support::faulty::{Disk, Fails};
 use support::load::{count_engine_panics, elsewhere_all_is_well, no_engine_panics};
 use support::mount::FileSystem;
@@ -27,9 +27,14 @@ type Reported = Arc<Mutex<Vec<ErrorKind>>>;
 fn engine() -> (Engine, Reported) {
     let reported = Reported::default();
     let report = Arc::clone(&reported);
-    let engine =
-        Engine::builder().cache_bytes(16 << 20).dirty_bytes(12 << 20).background_bytes(12 << 20);
-    let engine = engine.dirty_age(Duration::from_secs(600)).close_timeout(PATIENCE);
+    let engine = Engine::builder(Options {
+        cache_bytes: Some(16 << 20),
+        dirty_bytes: Some(12 << 20),
+        background_bytes: Some(12 << 20),
+        dirty_age: Duration::from_secs(600),
+        close_timeout: PATIENCE,
+        ..Options::default()
+    });
     (
         engine.on_error(move |error| report.lock().unwrap().push(error.kind())).build().unwrap(),
         reported,

@@ -13,7 +13,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use forebay::keeper::image::{Run, recover};
-use forebay::{Engine, Error, ErrorKind, Keeper, WhenLost};
+use forebay::{Engine, Error, ErrorKind, Keeper, Options, WhenLost};
 use forebay_uring::Channel;
 use forebay_uring::passing::Received;
 use support::device::{Device, Shape};
@@ -43,11 +43,14 @@ fn act(what: &str, directory: &Path, file: &Path) {
     };
     let build = |keeper: Keeper| {
         // It stays dirty until the end.
-        let engine = Engine::builder()
-            .cache_bytes(64 << 20)
-            .dirty_bytes(48 << 20)
-            .background_bytes(48 << 20);
-        engine.dirty_age(Duration::from_secs(3600)).survive(keeper).build().unwrap()
+        let engine = Engine::builder(Options {
+            cache_bytes: Some(64 << 20),
+            dirty_bytes: Some(48 << 20),
+            background_bytes: Some(48 << 20),
+            dirty_age: Duration::from_secs(3600),
+            ..Options::default()
+        });
+        engine.survive(keeper).build().unwrap()
     };
     let report = |engine: &Engine| {
         process::report(format_args!("{}", engine.keeper().unwrap().process.unwrap()));
@@ -127,8 +130,7 @@ fn engine(keeper: Keeper) -> (Engine, mpsc::Receiver<Error>) {
     let report_error = move |error: &Error| {
         let _ = report.lock().unwrap().send(error.clone());
     };
-    let engine = Engine::builder()
-        .cache_bytes(16 << 20)
+    let engine = Engine::builder(Options { cache_bytes: Some(16 << 20), ..Options::default() })
         .on_error(report_error)
         .survive(keeper)
         .build()
@@ -286,7 +288,10 @@ fn one_that_hangs_is_taken_for_gone() {
 #[test]
 fn a_program_that_is_no_keeper_is_refused() {
     let build = |keeper: Keeper| {
-        Engine::builder().cache_bytes(8 << 20).survive(keeper).build().unwrap_err()
+        Engine::builder(Options { cache_bytes: Some(8 << 20), ..Options::default() })
+            .survive(keeper)
+            .build()
+            .unwrap_err()
     };
     for (keeper, what) in [
         (Keeper::program("/no/such/program"), "could not start the keeper"),
@@ -344,7 +349,8 @@ fn a_file_that_it_has_no_room_for_is_not_opened() {
 fn contract_05_a_program_that_was_dropped_can_be_run_soon() {
     let directory = directory();
     let (with_keeper, _) = engine(kept::keeper());
-    let without = Engine::builder().cache_bytes(16 << 20).build().unwrap();
+    let without =
+        Engine::start(Options { cache_bytes: Some(16 << 20), ..Options::default() }).unwrap();
     for (name, engine) in [("with", with_keeper), ("without", without)] {
         for is_shared in [false, true] {
             let path = directory.path().join(format!("{name}-{is_shared}"));
@@ -624,7 +630,10 @@ fn a_program_that_takes_over_gets_all_and_nobody_else_does() {
 #[test]
 fn a_temporary_file_is_nothing_to_the_keeper() {
     let directory = directory();
-    let engine = Engine::builder().cache_bytes(16 << 20).survive(kept::keeper()).build().unwrap();
+    let engine = Engine::builder(Options { cache_bytes: Some(16 << 20), ..Options::default() })
+        .survive(kept::keeper())
+        .build()
+        .unwrap();
     let (name, path) = (directory.path().join("file.new"), directory.path().join("file"));
     let kept = || engine.keeper().unwrap().files;
     for round in 0..3 {

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use forebay::Engine;
 use forebay::keeper::image::{Run, recover};
+use forebay::{Engine, Options};
 use rustix::fs::inotify;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 use support::faulty::Bare;
@@ -57,9 +57,14 @@ fn act(what: &str, directory: &Path, file: &Path) {
     let keeper =
         if what == "saving" { keeper.patience(patience).save_to(directory) } else { keeper };
     // It stays dirty until the end.
-    let engine =
-        Engine::builder().cache_bytes(16 << 20).dirty_bytes(8 << 20).background_bytes(8 << 20);
-    let engine = engine.dirty_age(Duration::from_secs(3600)).survive(keeper).build().unwrap();
+    let engine = Engine::builder(Options {
+        cache_bytes: Some(16 << 20),
+        dirty_bytes: Some(8 << 20),
+        background_bytes: Some(8 << 20),
+        dirty_age: Duration::from_secs(3600),
+        ..Options::default()
+    });
+    let engine = engine.survive(keeper).build().unwrap();
     // Only the keeper is limited: this process could not write so far itself.
     if what == "limited softly" {
         setrlimit(Resource::Fsize, no_limit).unwrap();

@@ -14,11 +14,11 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, ErrorKind, File};
+use forebay::{Engine, ErrorKind, File, Options};
 use forebay_block::random::Random;
 use support::history::{History, SHAPES, Shape, Step, Workload};
 use support::mount::{FileSystem, Mount};
-use support::{MIB, eventually, how, process};
+use support::{MIB, eventually, how, knobs, process};
 
 const CHILD: &str = "child_that_writes_until_it_is_killed";
 
@@ -33,10 +33,14 @@ struct Said {
 fn child_that_writes_until_it_is_killed() {
     let Some(task) = process::task() else { return };
     let [path, seed, shape, dirty_age] = task.split('\n').collect::<Vec<_>>().try_into().unwrap();
-    let engine =
-        Engine::builder().cache_bytes(24 << 20).dirty_bytes(6 << 20).background_bytes(2 << 20);
-    let engine =
-        engine.dirty_age(Duration::from_millis(dirty_age.parse().unwrap())).build().unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(24 << 20),
+        dirty_bytes: Some(6 << 20),
+        background_bytes: Some(2 << 20),
+        dirty_age: Duration::from_millis(dirty_age.parse().unwrap()),
+        ..Options::default()
+    })
+    .unwrap();
     if seed.parse::<u64>().unwrap() % 2 == 1 {
         keep_changing_contexts(&engine);
     }
@@ -54,11 +58,11 @@ fn child_that_writes_until_it_is_killed() {
 
 /// In every second child the file goes from context to context all the time.
 fn keep_changing_contexts(engine: &Engine) {
-    engine.set("affinity", "hash").unwrap();
+    knobs::set(&engine, "affinity", "hash").unwrap();
     let engine = engine.clone();
     std::thread::spawn(move || {
         for number in ["1", "8", "2", "5", "3"].iter().cycle() {
-            engine.set("contexts", number).unwrap();
+            knobs::set(&engine, "contexts", number).unwrap();
             std::thread::sleep(Duration::from_millis(1));
         }
     });
@@ -155,7 +159,8 @@ fn kills(by_default: usize) -> usize {
 fn kill_many(directory: &Path, times: usize, ahead: Ahead) {
     let seed = support::seed();
     let mut random = Random::new(seed);
-    let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
+    let engine =
+        Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() }).unwrap();
     let mut tally = Tally::default();
     for at in 0..times {
         let path = directory.join(format!("file-{at}"));

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, ErrorKind, File};
+use forebay::{Engine, ErrorKind, File, Options};
 use forebay_block::random::Random;
 use support::other::{self, Other};
 use support::{MIB, eventually, how, kind_of, pattern, process, within};
@@ -28,7 +28,8 @@ fn another_program() {
 }
 
 fn lazy_engine() -> Engine {
-    Engine::builder().cache_bytes(32 << 20).dirty_age(LATE).build().unwrap()
+    Engine::start(Options { cache_bytes: Some(32 << 20), dirty_age: LATE, ..Options::default() })
+        .unwrap()
 }
 
 fn is_shared(file: &File) -> bool {
@@ -82,11 +83,12 @@ fn contract_06_what_the_other_program_writes_into_holes_stays() {
     let mut other = Other::start();
     let mut random = Random::new(support::seed());
     for round in 0..20 {
-        let engine = Engine::builder()
-            .cache_bytes(16 << 20)
-            .dirty_age(Duration::from_millis(1 + random.below(4)))
-            .build()
-            .unwrap();
+        let engine = Engine::start(Options {
+            cache_bytes: Some(16 << 20),
+            dirty_age: Duration::from_millis(1 + random.below(4)),
+            ..Options::default()
+        })
+        .unwrap();
         let path = directory.path().join(round.to_string());
         let Some(file) = leased(&engine, &path) else { return };
         file.set_len(16 * MIB).unwrap();
@@ -121,11 +123,12 @@ fn contract_06_what_the_other_program_writes_into_holes_stays() {
 fn contract_06_space_beyond_the_end_goes_with_the_lease() {
     let directory = support::directory();
     let path = directory.path().join("file");
-    let engine = Engine::builder()
-        .cache_bytes(32 << 20)
-        .dirty_age(Duration::from_millis(5))
-        .build()
-        .unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(32 << 20),
+        dirty_age: Duration::from_millis(5),
+        ..Options::default()
+    })
+    .unwrap();
     let Some(file) = leased(&engine, &path) else { return };
     for at in 0..800 {
         file.append(&pattern(at, 128 << 10)).unwrap();
@@ -148,7 +151,8 @@ fn contract_06_space_beyond_the_end_goes_with_the_lease() {
 fn contract_06_many_files_opened_at_once_while_they_are_written() {
     const FILES: usize = 40;
     let directory = support::directory();
-    let engine = Engine::builder().cache_bytes(32 << 20).build().unwrap();
+    let engine =
+        Engine::start(Options { cache_bytes: Some(32 << 20), ..Options::default() }).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let mut files = Vec::new();
     for number in 0..FILES {
@@ -208,11 +212,12 @@ fn contract_06_opened_by_others_at_any_moment() {
         })
         .collect();
     within(Duration::from_secs(60), "a file opened by others at any moment", move || {
-        let engine = Engine::builder()
-            .cache_bytes(8 << 20)
-            .dirty_age(Duration::from_millis(3))
-            .build()
-            .unwrap();
+        let engine = Engine::start(Options {
+            cache_bytes: Some(8 << 20),
+            dirty_age: Duration::from_millis(3),
+            ..Options::default()
+        })
+        .unwrap();
         let (mut random, start) = (Random::new(support::seed()), Instant::now());
         let mut expected = pattern(1, 100_000);
         let mut shared = 0;

@@ -9,7 +9,7 @@ mod support;
 
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 
-use forebay::Engine;
+use forebay::{Engine, Options};
 use support::faulty::{Disk, Fails};
 use support::load::lose_power_under_load;
 use support::mount::FileSystem;
@@ -68,7 +68,8 @@ fn contract_01_a_file_that_was_made_and_synced_has_its_name() {
     else {
         return;
     };
-    let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
+    let engine =
+        Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() }).unwrap();
     let directory = disk.path().join("directory");
     std::fs::create_dir(&directory).unwrap();
     std::fs::File::open(disk.path()).unwrap().sync_all().unwrap();

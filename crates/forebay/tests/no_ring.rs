@@ -9,7 +9,8 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use forebay::{Engine, ErrorKind};
+use forebay::options::Backend;
+use forebay::{Engine, ErrorKind, Options};
 use support::mount::{FileSystem, Mount};
 use support::refused::{self, Threads};
 use support::{MIB, assert_on_disk, directory, how, pattern, process};
@@ -32,7 +33,12 @@ fn place(directory: &Path, number: usize) -> PathBuf {
 }
 
 fn engine() -> Engine {
-    Engine::builder().cache_bytes(32 << 20).close_timeout(SOON).build().unwrap()
+    Engine::start(Options {
+        cache_bytes: Some(32 << 20),
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap()
 }
 
 #[test]
@@ -50,7 +56,8 @@ fn child_without_io_uring() {
 
 fn write_many(directory: &Path) {
     // Who insists is told why it cannot be, and what to do.
-    let refused = Engine::builder().set("engine", "io_uring").unwrap().build().unwrap_err();
+    let refused =
+        Engine::start(Options { backend: Backend::IoUring, ..Options::default() }).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unsupported);
     assert!(refused.to_string().contains("io_uring_setup"), "{refused}");
 
@@ -169,7 +176,8 @@ fn contract_17_no_space_is_reported_without_io_uring_too() {
 
 #[test]
 fn contract_17_the_thread_pool_can_be_asked_for() {
-    let engine = Engine::builder().set("engine", "threads").unwrap().build().unwrap();
+    let engine =
+        Engine::start(Options { backend: Backend::Threads, ..Options::default() }).unwrap();
     assert_eq!(engine.describe(), "thread pool: asked for");
     engine.shutdown(SOON).unwrap();
 }

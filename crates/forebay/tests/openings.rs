@@ -11,10 +11,10 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, ErrorKind, File, OpenOptions};
+use forebay::{Engine, ErrorKind, File, OpenOptions, Options};
 use support::mount::{FileSystem, Mount};
 use support::other::{self, Other};
-use support::{eventually, how, kind_of, pattern, skip, within};
+use support::{eventually, how, kind_of, knobs, pattern, skip, within};
 
 /// Much longer than an open takes that waits for nobody, even on a busy machine, and shorter than
 /// the patience for a lease.
@@ -28,7 +28,12 @@ fn another_program() {
 }
 
 fn engine() -> Engine {
-    Engine::builder().cache_bytes(16 << 20).close_timeout(LATE).build().unwrap()
+    Engine::start(Options {
+        cache_bytes: Some(16 << 20),
+        close_timeout: LATE,
+        ..Options::default()
+    })
+    .unwrap()
 }
 
 fn is_shared(file: &File) -> bool {
@@ -199,7 +204,7 @@ fn contract_06_a_file_that_is_being_read_can_be_opened_for_writing() {
         let reader = engine.open(&path, &how::read()).unwrap();
         if round % 5 == 0 {
             let contexts = ["1", "4"][round as usize / 5 % 2];
-            engine.set("contexts", contexts).unwrap();
+            knobs::set(&engine, "contexts", contexts).unwrap();
         }
         let stop = std::sync::atomic::AtomicBool::new(false);
         thread::scope(|scope| {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, File};
+use forebay::{Engine, File, Options};
 use support::mount::{FileSystem, Mount};
 use support::other::{self, Other};
 use support::refused::{self, Threads};
@@ -29,7 +29,8 @@ fn another_program() {
 }
 
 fn lazy_engine() -> Engine {
-    Engine::builder().cache_bytes(32 << 20).dirty_age(LATE).build().unwrap()
+    Engine::start(Options { cache_bytes: Some(32 << 20), dirty_age: LATE, ..Options::default() })
+        .unwrap()
 }
 
 /// Runs a test in a directory of the file system that is built on, and on one of XFS and of ext4.
@@ -247,7 +248,8 @@ fn contract_06_bytes_of_others_between_ours_survive() {
 #[test]
 fn contract_08_an_append_is_not_behind_an_end_that_was_cut() {
     let directory = support::directory();
-    let engine = Engine::builder().cache_bytes(32 << 20).build().unwrap();
+    let engine =
+        Engine::start(Options { cache_bytes: Some(32 << 20), ..Options::default() }).unwrap();
     for is_shared in [false, true] {
         let path = directory.path().join(is_shared.to_string());
         let file = engine.open(&path, &how::create()).unwrap();
@@ -504,11 +506,12 @@ fn contract_06_what_others_appended_while_we_were_stopped_survives() {
 #[test]
 fn a_child_that_has_space_beyond_the_end() {
     let Some(paths) = paths_of_task(2) else { return };
-    let engine = Engine::builder()
-        .cache_bytes(32 << 20)
-        .dirty_age(Duration::from_millis(5))
-        .build()
-        .unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(32 << 20),
+        dirty_age: Duration::from_millis(5),
+        ..Options::default()
+    })
+    .unwrap();
     let Some(files) = leased_in_child(&engine, &paths) else { return };
     for file in &files {
         for at in 0..800 {

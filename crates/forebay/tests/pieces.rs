@@ -8,8 +8,8 @@ use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 
-use forebay::Engine;
-use forebay::policy::Backend;
+use forebay::options::Backend;
+use forebay::{Engine, Options};
 use forebay_block::random::Random;
 use rustix::fs::FallocateFlags;
 use support::mount::{FileSystem, Mount};
@@ -47,7 +47,7 @@ fn contract_13_reads_across_the_end_do_not_fail_where_free_space_is_in_pieces() 
     let Some(mount) = Mount::new(test, FileSystem::XfsOfFour, 400 * MIB) else { return };
     fragment(&mount.path());
     for backend in [Backend::Auto, Backend::Threads] {
-        let engine = Engine::builder().engine(backend).build().unwrap();
+        let engine = Engine::start(Options { backend, ..Options::default() }).unwrap();
         let mut random = Random::new(7);
         for number in 0..FILES {
             let path = mount.path().join(number.to_string());

@@ -2,12 +2,12 @@
 
 mod support;
 
-use forebay::{Engine, ErrorKind, OpenOptions};
+use forebay::{Engine, ErrorKind, OpenOptions, Options};
 use support::how;
 use support::process;
 
 fn small_engine() -> Engine {
-    Engine::builder().cache_bytes(8 << 20).build().unwrap()
+    Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() }).unwrap()
 }
 
 #[test]

@@ -6,14 +6,14 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, ErrorKind, OpenOptions};
+use forebay::{Engine, ErrorKind, OpenOptions, Options};
 use support::MIB;
 use support::how;
 
 const ROUNDS: u32 = 300;
 
 fn engine() -> Engine {
-    Engine::builder().cache_bytes(16 * MIB).build().unwrap()
+    Engine::start(Options { cache_bytes: Some(16 * MIB), ..Options::default() }).unwrap()
 }
 
 /// Writes a file under a temporary name, and renames it.
@@ -132,8 +132,12 @@ fn contract_05_files_closed_by_their_callers_are_whole_and_leave_no_descriptor()
 #[test]
 fn contract_04_a_page_is_written_by_its_age_after_many_quiet_files() {
     let directory = support::directory();
-    let builder = Engine::builder().cache_bytes(16 * MIB);
-    let engine = builder.dirty_age(Duration::from_millis(400)).build().unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(16 * MIB),
+        dirty_age: Duration::from_millis(400),
+        ..Options::default()
+    })
+    .unwrap();
     for round in 0..50 {
         put(&engine, directory.path(), &format!("quiet-{round}"), &[7; 5000]);
     }

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use forebay::Engine;
+use forebay::{Engine, Options};
 use forebay_block::random::Random;
 use support::MIB;
 use support::how;
@@ -15,7 +15,7 @@ use support::how;
 const PAGE: u64 = 4096;
 
 fn engine() -> Engine {
-    Engine::builder().cache_bytes(16 * MIB).build().unwrap()
+    Engine::start(Options { cache_bytes: Some(16 * MIB), ..Options::default() }).unwrap()
 }
 
 /// Two threads write pages of their own, and sync them. A third one cuts the file behind these

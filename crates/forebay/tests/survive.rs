@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use forebay::{Engine, File};
+use forebay::{Engine, File, Options};
 use forebay_block::random::{Random, mix};
 use support::kept::{self, SOON, adopt_orphans, wait_for_orphan};
 use support::mount::{FileSystem, Mount};
@@ -194,14 +194,16 @@ fn child_that_dies() {
     let task = Task::of(&task);
     no_core();
     let mut random = Random::new(task.seed);
-    let engine = Engine::builder()
-        .cache_bytes(24 << 20)
-        .dirty_bytes(6 << 20)
-        .background_bytes((1 + random.below(6)) << 20)
-        .dirty_age(Duration::from_millis(1 + random.below(60)))
-        .survive(kept::keeper().log(task.log()))
-        .build()
-        .unwrap();
+    let engine = Engine::builder(Options {
+        cache_bytes: Some(24 << 20),
+        dirty_bytes: Some(6 << 20),
+        background_bytes: Some((1 + random.below(6)) << 20),
+        dirty_age: Duration::from_millis(1 + random.below(60)),
+        ..Options::default()
+    })
+    .survive(kept::keeper().log(task.log()))
+    .build()
+    .unwrap();
     let reported = Reported::map(&task.progress());
     // Of the last one there is no lease: somebody else has it open.
     let _other = std::fs::File::open(task.file(FILES - 1)).unwrap();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use forebay::{Engine, File};
+use forebay::{Engine, File, Options, inside};
 use forebay_uring::arena::Arena;
 use forebay_uring::header::FrameState;
 use support::stopped::{Account, accounts, has_memory, own_arena};
@@ -37,12 +37,13 @@ impl Bench {
             eventually(SOON, || !has_memory()),
             "the memory of the one before goes with its last thread"
         );
-        let engine = Engine::builder()
-            .survivable()
-            .cache_bytes(8 << 20)
-            .dirty_bytes(4 << 20)
-            .dirty_age(LATE);
-        let engine = engine.build().unwrap();
+        let builder = Engine::builder(Options {
+            cache_bytes: Some(8 << 20),
+            dirty_bytes: Some(4 << 20),
+            dirty_age: LATE,
+            ..Options::default()
+        });
+        let engine = inside::survivable(builder).build().unwrap();
         Self { arena: own_arena(), engine, directory: support::directory(), _only: only }
     }
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use forebay::{Engine, ErrorKind, File};
+use forebay::{Engine, ErrorKind, File, Options};
 use support::mount::{FileSystem, Mount};
 use support::{MIB, directory, how, kind_of, pattern};
 
@@ -82,7 +82,9 @@ fn contract_19_results_are_per_file() {
 #[test]
 fn contract_19_nothing_outside_the_set_is_written() {
     let directory = directory();
-    let engine = Engine::builder().dirty_age(Duration::from_secs(3600)).build().unwrap();
+    let engine =
+        Engine::start(Options { dirty_age: Duration::from_secs(3600), ..Options::default() })
+            .unwrap();
     let outside = engine.open(directory.path().join("outside"), &how::create()).unwrap();
     outside.write_at(&[1; 40_960], 0).unwrap();
     let files = create(&engine, directory.path(), 40);

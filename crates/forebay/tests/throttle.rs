@@ -4,18 +4,19 @@ mod support;
 
 use std::time::Duration;
 
-use forebay::Engine;
+use forebay::{Engine, Options};
 use support::how;
 
 /// A small cache whose pages are never written for their age: whoever waits is helped by something
 /// else, or never.
 fn tight_engine() -> Engine {
-    Engine::builder()
-        .cache_bytes(8 << 20)
-        .dirty_bytes(4 << 20)
-        .dirty_age(Duration::from_secs(3600))
-        .build()
-        .unwrap()
+    Engine::start(Options {
+        cache_bytes: Some(8 << 20),
+        dirty_bytes: Some(4 << 20),
+        dirty_age: Duration::from_secs(3600),
+        ..Options::default()
+    })
+    .unwrap()
 }
 
 /// Files that went quiet after having been granted room must not keep it from those that write.

@@ -11,9 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::time::Duration;
 
-use forebay::{Engine, ErrorKind, File};
+use forebay::options::Prealloc;
+use forebay::{Engine, ErrorKind, File, Options};
 use support::mount::{FileSystem, Frozen, Mount};
-use support::{MIB, PAGE, assert_on_disk, eventually, how, kind_of, pattern, within};
+use support::{MIB, PAGE, assert_on_disk, eventually, how, kind_of, knobs, pattern, within};
 
 /// The longest a step may take before it counts as hanging.
 const SOON: Duration = Duration::from_secs(20);
@@ -97,9 +98,15 @@ fn contract_11_a_waker_may_drop_a_file() {
     let frozen = Thaws::default();
     let freezes = Arc::clone(&frozen.0);
     within(SOON, "a waker that drops a file", move || {
-        let engine = Engine::builder().cache_bytes(32 << 20).dirty_bytes(8 << 20);
-        let engine = engine.dirty_age(Duration::from_secs(600)).close_timeout(SOON);
-        let engine = engine.set("prealloc", "off").unwrap().build().unwrap();
+        let engine = Engine::start(Options {
+            cache_bytes: Some(32 << 20),
+            dirty_bytes: Some(8 << 20),
+            dirty_age: Duration::from_secs(600),
+            close_timeout: SOON,
+            prealloc: Prealloc::Off,
+            ..Options::default()
+        })
+        .unwrap();
         let open = |name: &str| engine.open(mount.path().join(name), &how::create()).unwrap();
         let (first, second, bulk) = (open("first"), open("second"), open("bulk"));
         let dropped = slot(open("dropped"));
@@ -119,7 +126,7 @@ fn contract_11_a_waker_may_drop_a_file() {
             assert!(poll(writes.as_mut(), Waker::noop()).is_pending());
             // Room for one grant of 16 pages, and for half of another one.
             let limit = (dirty_pages(&engine) + 24) * PAGE;
-            engine.set("dirty_bytes", &limit.to_string()).unwrap();
+            knobs::set(&engine, "dirty_bytes", &limit.to_string()).unwrap();
             assert!(poll(writes.as_mut(), Waker::noop()).is_ready());
         }
         let woken = Arc::new(AtomicUsize::new(0));
@@ -155,7 +162,7 @@ impl Nosy {
         assert!(self.file.len().unwrap() <= 64 * MIB);
         let _ = self.file.describe();
         // A writer that is not polled again gives its place up.
-        self.engine.set("dirty_bytes", "4m").unwrap();
+        knobs::set(&self.engine, "dirty_bytes", "4m").unwrap();
         let _ = self.engine.stats();
         let handle = self.handles.lock().unwrap().pop();
         drop(handle);
@@ -203,8 +210,13 @@ fn contract_11_wakers_that_call_the_engine_meet_no_lock() {
     let _alone = alone();
     within(2 * SOON, "wakers that call the engine", || {
         let directory = support::directory();
-        let engine = Engine::builder().cache_bytes(8 << 20).dirty_bytes(4 << 20);
-        let engine = engine.close_timeout(SOON).build().unwrap();
+        let engine = Engine::start(Options {
+            cache_bytes: Some(8 << 20),
+            dirty_bytes: Some(4 << 20),
+            close_timeout: SOON,
+            ..Options::default()
+        })
+        .unwrap();
         let path = directory.path().join("file");
         let file = Arc::new(engine.open(&path, &how::create()).unwrap());
         let direct = engine.open_direct(directory.path().join("direct"), &how::create()).unwrap();
@@ -273,11 +285,15 @@ fn contract_02_a_panic_in_on_error_loses_no_data() {
     within(SOON, "an engine whose callback panics", move || {
         let called = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&called);
-        let engine =
-            Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).on_error(move |_| {
-                count.fetch_add(1, Ordering::SeqCst);
-                panic!("the callback of a test panics");
-            });
+        let engine = Engine::builder(Options {
+            cache_bytes: Some(8 << 20),
+            close_timeout: SOON,
+            ..Options::default()
+        })
+        .on_error(move |_| {
+            count.fetch_add(1, Ordering::SeqCst);
+            panic!("the callback of a test panics");
+        });
         let engine = engine.build().unwrap();
         let directory = support::directory();
         let path = directory.path().join("file");
@@ -303,7 +319,12 @@ fn contract_02_a_panic_in_a_waker_loses_no_data_and_no_wake() {
     let _alone = alone();
     within(SOON, "an engine beside wakers that panic", || {
         let directory = support::directory();
-        let engine = Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).build().unwrap();
+        let engine = Engine::start(Options {
+            cache_bytes: Some(8 << 20),
+            close_timeout: SOON,
+            ..Options::default()
+        })
+        .unwrap();
         let path = directory.path().join("file");
         let file = engine.open(&path, &how::create()).unwrap();
         let direct = engine.open_direct(directory.path().join("direct"), &how::create()).unwrap();
@@ -356,8 +377,13 @@ fn contract_05_an_engine_in_a_thread_local_ends_with_its_thread() {
     let (in_thread, content) = (path.clone(), data.clone());
     let run = move || {
         ENGINE.with_borrow_mut(|here| {
-            let engine = Engine::builder().cache_bytes(8 << 20).dirty_age(SOON);
-            let engine = engine.close_timeout(SOON).build().unwrap();
+            let engine = Engine::start(Options {
+                cache_bytes: Some(8 << 20),
+                dirty_age: SOON,
+                close_timeout: SOON,
+                ..Options::default()
+            })
+            .unwrap();
             let file = engine.open(&in_thread, &how::create()).unwrap();
             *here = Some((file, engine));
         });
@@ -393,7 +419,12 @@ fn contract_12_a_thread_that_ends_can_still_wait() {
     }
     let _alone = alone();
     let directory = support::directory();
-    let engine = Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).build().unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(8 << 20),
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap();
     let file = engine.open(directory.path().join("file"), &how::create()).unwrap();
     let synced = slot(());
     let reported = Arc::clone(&synced);
@@ -420,8 +451,13 @@ fn contract_12_the_last_engine_dropped_in_on_error_ends() {
     let path = directory.path().join("file");
     let engine = Arc::new(Mutex::new(None));
     let drops = Arc::clone(&engine);
-    let build = Engine::builder().cache_bytes(8 << 20).dirty_age(Duration::from_secs(600));
-    let build = build.close_timeout(SOON).on_error(move |error| {
+    let build = Engine::builder(Options {
+        cache_bytes: Some(8 << 20),
+        dirty_age: Duration::from_secs(600),
+        close_timeout: SOON,
+        ..Options::default()
+    });
+    let build = build.on_error(move |error| {
         println!("told: {error}");
         drop_from(&drops);
     });
@@ -445,8 +481,13 @@ fn contract_12_the_last_engine_dropped_by_a_waker_ends() {
     let _alone = alone();
     let directory = support::directory();
     let path = directory.path().join("file");
-    let build = Engine::builder().cache_bytes(8 << 20).dirty_age(Duration::from_secs(600));
-    let engine = build.close_timeout(SOON).build().unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(8 << 20),
+        dirty_age: Duration::from_secs(600),
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap();
     let file = engine.open(&path, &how::create()).unwrap();
     let data = pattern(5, 1 << 20);
     file.write_at(&data, 0).unwrap();

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use forebay::{File, OpenOptions, Times};
+use forebay::{File, OpenOptions, Times, inside};
 use forebay_uring::longest;
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 
@@ -84,7 +84,7 @@ impl Way {
         let mut options = OpenOptions::new();
         options.read(true).write(access == Access::ReadWrite);
         let file = stack.engine.open(path, &options).map_err(of_engine)?;
-        file.leave_accessed();
+        inside::leave_accessed(&file);
         Ok(OpenData::Engine(file))
     }
 }
@@ -249,7 +249,7 @@ impl OpenData {
     pub(crate) fn touch(&self) {
         self.with(|file| {
             if let Held::Engine(file) = file {
-                file.touch_accessed();
+                inside::touch_accessed(file);
             }
         });
     }

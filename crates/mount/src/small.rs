@@ -268,7 +268,7 @@ impl Share {
             .engine
             .open_fd(given, OpenOptions::new().read(true).write(true))
             .map_err(of_engine)?;
-        file.leave_accessed();
+        forebay::inside::leave_accessed(&file);
         if !again.is_empty()
             && let Err(error) = file.write_at(again, 0)
         {
@@ -311,6 +311,8 @@ fn content_of(file: &fs::File) -> io::Result<Vec<u8>> {
 mod tests {
     use std::path::Path;
 
+    use forebay::Options;
+
     use super::*;
 
     fn refuse(_: Held<'_>) -> io::Result<()> {
@@ -318,7 +320,8 @@ mod tests {
     }
 
     fn stack() -> Arc<Stack> {
-        let engine = Engine::builder().cache_bytes(16 << 20).build().unwrap();
+        let engine =
+            Engine::start(Options { cache_bytes: Some(16 << 20), ..Options::default() }).unwrap();
         Arc::new(Stack { engine, room: Room::beside(16 << 20) })
     }
 
@@ -336,7 +339,8 @@ mod tests {
 
     /// An engine that has the file open keeps others from it.
     fn holder(path: &Path) -> (Engine, File) {
-        let engine = Engine::builder().cache_bytes(16 << 20).build().unwrap();
+        let engine =
+            Engine::start(Options { cache_bytes: Some(16 << 20), ..Options::default() }).unwrap();
         let file = engine.open(path, OpenOptions::new().read(true).write(true)).unwrap();
         (engine, file)
     }

@@ -18,7 +18,7 @@
 //
 // The rest:
 //
-// - `settings`, `knobs`, `policy`: the options. `stats`: the numbers.
+// - `options`, `knobs`: the options, typed and by name. `stats`: the numbers.
 // - `direct`: files past the cache. `batch`: new files that become durable together.
 // - `recovery`: what a keeper does after the death of the program.
 // - `wait`: blocking calls. `aside`: calls that may block a context. `offload`: calls that may block
@@ -42,7 +42,7 @@ pub(crate) mod level;
 pub(crate) mod limits;
 pub(crate) mod offload;
 pub(crate) mod open;
-pub mod policy;
+pub mod options;
 #[allow(
     unsafe_code,
     reason = "frame numbers become memory here; the rules of the cache make it sound"
@@ -50,7 +50,6 @@ pub mod policy;
 pub(crate) mod pool;
 pub(crate) mod read;
 pub(crate) mod recovery;
-pub(crate) mod settings;
 pub(crate) mod share;
 pub(crate) mod shared;
 pub(crate) mod slices;

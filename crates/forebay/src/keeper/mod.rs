@@ -26,11 +26,11 @@
 //! fails with `Keeper`.
 //!
 //! ```no_run
-//! use forebay::{Engine, Keeper};
+//! use forebay::{Engine, Keeper, Options};
 //!
 //! # fn main() -> forebay::Result<()> {
 //! forebay::keeper::run_if_asked();                   // must come first: this may be the keeper
-//! let engine = Engine::builder().survive(Keeper::this_program()).build()?;
+//! let engine = Engine::builder(Options::default()).survive(Keeper::this_program()).build()?;
 //! # let _ = engine; Ok(())
 //! # }
 //! ```
@@ -115,7 +115,7 @@ pub enum WhenLost {
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use forebay::{Engine, Keeper};
+/// use forebay::{Engine, Keeper, Options};
 ///
 /// # fn main() -> forebay::Result<()> {
 /// forebay::keeper::run_if_asked();
@@ -123,7 +123,7 @@ pub enum WhenLost {
 ///     .socket("/run/app/keeper.socket")
 ///     .log("/var/log/app/keeper.log")
 ///     .linger(Duration::from_secs(60));
-/// let engine = Engine::builder().survive(keeper).build()?;
+/// let engine = Engine::builder(Options::default()).survive(keeper).build()?;
 /// # let _ = engine; Ok(())
 /// # }
 /// ```

@@ -9,14 +9,20 @@ use crate::positioned::{Positioned, assert_as_over_a_vector};
 use crate::support::mount::{FileSystem, Mount};
 use crate::support::{self, MIB, assert_on_disk, how, pattern};
 use bytes::{Buf, Bytes, BytesMut};
-use forebay::{Cursor, Engine, ErrorKind, File};
+use forebay::{Cursor, Engine, ErrorKind, File, Options};
 use forebay_block::random::Random;
 
 /// What nothing here may take longer than.
 const SOON: Duration = Duration::from_secs(60);
 
 fn engine() -> Engine {
-    Engine::builder().cache_bytes(8 * MIB).dirty_bytes(4 * MIB).close_timeout(SOON).build().unwrap()
+    Engine::start(Options {
+        cache_bytes: Some(8 * MIB),
+        dirty_bytes: Some(4 * MIB),
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap()
 }
 
 struct Blocking<'a>(Cursor<&'a File>);

@@ -7,15 +7,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::support::{self, how, process, within};
-use forebay::{Engine, File};
+use forebay::{Engine, File, Options};
 
 /// Limit of each wait.
 const SOON: Duration = Duration::from_secs(10);
 
 /// An engine that writes nothing by age.
 fn late_engine() -> Engine {
-    let engine = Engine::builder().cache_bytes(16 << 20).close_timeout(SOON);
-    engine.dirty_age(Duration::from_secs(60)).build().unwrap()
+    Engine::start(Options {
+        cache_bytes: Some(16 << 20),
+        close_timeout: SOON,
+        dirty_age: Duration::from_secs(60),
+        ..Options::default()
+    })
+    .unwrap()
 }
 
 /// A shell that runs a line in the background, with the path as `$1`.
@@ -66,7 +71,12 @@ fn contract_06_an_append_after_a_cut_by_another_program_is_at_the_new_end() {
 fn contract_06_lines_that_two_programs_append_are_all_there() {
     let directory = support::directory();
     let path = directory.path().join("log");
-    let engine = Engine::builder().cache_bytes(16 << 20).close_timeout(SOON).build().unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(16 << 20),
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap();
     let log = engine.open(&path, &how::append()).unwrap();
     let line = "for n in $(seq 2000); do echo other-$n-other >>\"$1\"; done";
     let mut other = shell(line, &path);
@@ -99,7 +109,12 @@ fn contract_06_lines_that_two_programs_append_are_all_there() {
 fn contract_06_a_file_that_is_cut_while_it_grows_has_no_byte_that_nobody_wrote() {
     let directory = support::directory();
     let path = directory.path().join("log");
-    let engine = Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).build().unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(8 << 20),
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap();
     let started = Instant::now();
     let mut cuts = 0;
     while started.elapsed() < Duration::from_secs(4) {

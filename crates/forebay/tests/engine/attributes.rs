@@ -6,14 +6,19 @@ use std::time::{Duration, SystemTime};
 
 use crate::support::mount::{FileSystem, Mount};
 use crate::support::{self, MIB, assert_on_disk, how, kind_of, pattern};
-use forebay::{Engine, ErrorKind, Times};
+use forebay::{Engine, ErrorKind, Options, Times, inside};
 use forebay_block::random::Random;
 
 /// A bound for everything here.
 const SOON: Duration = Duration::from_secs(20);
 
 fn engine() -> Engine {
-    Engine::builder().cache_bytes(16 * MIB).close_timeout(SOON).build().unwrap()
+    Engine::start(Options {
+        cache_bytes: Some(16 * MIB),
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap()
 }
 
 #[test]
@@ -108,7 +113,7 @@ fn reads_leave_the_time_of_access_if_that_is_asked_and_a_touch_moves_it() {
         return println!("skipped: the file system here keeps no times of access");
     }
     let file = engine.open(&path, &how::write()).unwrap();
-    file.leave_accessed();
+    inside::leave_accessed(&file);
     set_old();
     let mut found = vec![0; 300_000];
     file.read_at(&mut found, 0).unwrap();
@@ -117,7 +122,7 @@ fn reads_leave_the_time_of_access_if_that_is_asked_and_a_touch_moves_it() {
     file.sync_data().unwrap();
     assert_eq!(file.metadata().unwrap().accessed, old);
     let changed = file.metadata().unwrap().changed;
-    file.touch_accessed();
+    inside::touch_accessed(&file);
     let touched = file.metadata().unwrap();
     assert!(touched.accessed > old && touched.changed == changed, "{touched:?}");
     assert_eq!(touched.accessed, accessed());
@@ -269,8 +274,13 @@ fn contract_08_a_file_with_holes_is_as_a_vector() {
     for round in 0..4 {
         let (directory, mut random) = (support::directory(), Random::new(seed + round));
         let path = directory.path().join("file");
-        let engine = Engine::builder().cache_bytes(8 * MIB).dirty_bytes(4 * MIB);
-        let engine = engine.close_timeout(SOON).build().unwrap();
+        let engine = Engine::start(Options {
+            cache_bytes: Some(8 * MIB),
+            dirty_bytes: Some(4 * MIB),
+            close_timeout: SOON,
+            ..Options::default()
+        })
+        .unwrap();
         let file = engine.open(&path, how::create().uncached(round % 2 == 1)).unwrap();
         // Another program that has it open makes it shared.
         let other = (round >= 2).then(|| std::fs::File::open(&path).unwrap());

@@ -2,7 +2,7 @@
 
 use crate::support;
 use crate::support::how;
-use forebay::Engine;
+use forebay::{Engine, Options};
 
 const LENGTH: u64 = 40 << 20;
 const MIB: usize = 1 << 20;
@@ -15,7 +15,12 @@ fn aligned(engine: &Engine, data: &[u8]) -> forebay::Buffer {
 }
 
 fn engine() -> Engine {
-    Engine::builder().cache_bytes(8 << 20).buffer_bytes(64 << 20).build().unwrap()
+    Engine::start(Options {
+        cache_bytes: Some(8 << 20),
+        buffer_bytes: 64 << 20,
+        ..Options::default()
+    })
+    .unwrap()
 }
 
 #[test]

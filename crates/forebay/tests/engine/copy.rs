@@ -5,15 +5,20 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::support::{self, MIB, assert_on_disk, how, kind_of, pattern};
-use forebay::{Engine, ErrorKind};
+use forebay::{Engine, ErrorKind, Options};
 use forebay_block::random::Random;
 
 /// A bound for everything here.
 const SOON: Duration = Duration::from_secs(20);
 
 fn engine() -> Engine {
-    let engine = Engine::builder().cache_bytes(16 * MIB).dirty_bytes(8 * MIB);
-    engine.close_timeout(SOON).build().unwrap()
+    Engine::start(Options {
+        cache_bytes: Some(16 * MIB),
+        dirty_bytes: Some(8 * MIB),
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap()
 }
 
 #[test]

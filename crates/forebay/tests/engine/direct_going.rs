@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use crate::support::{self, assert_on_disk, how, pattern, within};
-use forebay::{DirectFile, Engine};
+use forebay::{DirectFile, Engine, Options};
 
 const SOON: Duration = Duration::from_secs(20);
 
 fn engine() -> Engine {
-    Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).build().unwrap()
+    Engine::start(Options { cache_bytes: Some(8 << 20), close_timeout: SOON, ..Options::default() })
+        .unwrap()
 }
 
 /// The context lets go of each while the shutdown asks all of them to settle.
@@ -57,8 +58,14 @@ fn contract_05_the_last_write_of_the_last_handle_is_not_lost() {
 fn patience_may_be_without_end() {
     within(Duration::from_secs(60), "an engine with all the time in the world", || {
         let directory = support::directory();
-        let build =
-            || Engine::builder().cache_bytes(8 << 20).close_timeout(Duration::MAX).build().unwrap();
+        let build = || {
+            Engine::start(Options {
+                cache_bytes: Some(8 << 20),
+                close_timeout: Duration::MAX,
+                ..Options::default()
+            })
+            .unwrap()
+        };
         let engine = build();
         let file = engine.open_direct(directory.path().join("direct"), &how::create()).unwrap();
         let cached = engine.open(directory.path().join("cached"), &how::create()).unwrap();

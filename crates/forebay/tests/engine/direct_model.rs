@@ -5,14 +5,15 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::support::{self, MIB, assert_on_disk, block_on, how, pattern, within};
-use forebay::{DirectFile, Engine, Transfer};
+use crate::support::{self, MIB, assert_on_disk, block_on, how, knobs, pattern, within};
+use forebay::{DirectFile, Engine, Options, Transfer};
 use forebay_block::random::Random;
 
 const SOON: Duration = Duration::from_secs(20);
 
 fn engine() -> Engine {
-    Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).build().unwrap()
+    Engine::start(Options { cache_bytes: Some(8 << 20), close_timeout: SOON, ..Options::default() })
+        .unwrap()
 }
 
 /// Bytes of a stripe: threads take turns with them, so that every block belongs to several.
@@ -252,7 +253,8 @@ fn knobs_change_under_load() {
                 let mut random = Random::new(seed);
                 while !is_over.load(Ordering::Relaxed) {
                     let (name, values) = forms[random.below(7) as usize];
-                    engine.set(name, values[random.below(values.len() as u64) as usize]).unwrap();
+                    let value = values[random.below(values.len() as u64) as usize];
+                    knobs::set(engine, name, value).unwrap();
                     std::thread::yield_now();
                 }
             });

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::support::mount::{FileSystem, Mount};
-use crate::support::{self, MIB, how, process};
-use forebay::{Engine, ErrorKind, File};
+use crate::support::{self, MIB, how, knobs, process};
+use forebay::{Engine, ErrorKind, File, Options};
 
 /// Bios of a sync with nothing to write.
 fn flushes(engine: &Engine, sync: impl FnOnce() -> forebay::Result<()>) -> u64 {
@@ -30,7 +30,8 @@ fn make(engine: &Engine, path: &Path) {
 #[test]
 fn contract_01_a_file_closed_without_a_sync_still_has_its_directory_synced() {
     let directory = support::directory();
-    let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
+    let engine =
+        Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() }).unwrap();
     let path = directory.path().join("file");
     make(&engine, &path);
     // However often, and by whatever name.
@@ -49,7 +50,8 @@ fn contract_01_a_file_closed_without_a_sync_still_has_its_directory_synced() {
 #[test]
 fn contract_01_a_file_that_was_there_has_its_directory_left_alone() {
     let directory = support::directory();
-    let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
+    let engine =
+        Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() }).unwrap();
     let path = directory.path().join("file");
     std::fs::write(&path, [1; 5000]).unwrap();
     let file = engine.open(&path, &how::write()).unwrap();
@@ -61,7 +63,8 @@ fn contract_01_a_file_that_was_there_has_its_directory_left_alone() {
 #[test]
 fn contract_01_the_directory_is_synced_past_the_cache_too() {
     let directory = support::directory();
-    let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
+    let engine =
+        Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() }).unwrap();
     let (cached, direct) = (directory.path().join("cached"), directory.path().join("direct"));
     make(&engine, &cached);
     let file = engine.open_direct(&cached, &how::write()).unwrap();
@@ -115,8 +118,11 @@ fn flushes_the_directory(test: &str, backend: &str, sync: fn(&Engine, &Path) -> 
     let Some(mount) = Mount::new(test, FileSystem::Ext4, 64 * MIB) else { return };
     let directory = support::directory();
     let path = directory.path().join("file");
-    let engine = Engine::builder().cache_bytes(8 << 20).set("engine", backend).unwrap();
-    let engine = engine.build().unwrap();
+    let engine = Engine::start(knobs::named(
+        Options { cache_bytes: Some(8 << 20), ..Options::default() },
+        [("backend", backend)],
+    ))
+    .unwrap();
     make(&engine, &path);
     let bound = Bound::new(&mount.path().join("name"), &path);
     std::fs::File::open(mount.path()).unwrap().sync_all().unwrap();
@@ -159,7 +165,8 @@ fn contract_01_and_02_a_reopened_direct_files_directory_is_flushed_by_the_thread
 fn contract_01_a_failed_open_leaves_the_directory_to_the_next() {
     let directory = support::directory();
     let path = directory.path().join("file");
-    let builder = || Engine::builder().cache_bytes(8 << 20).build().unwrap();
+    let builder =
+        || Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() }).unwrap();
     let (engine, other) = (builder(), builder());
     make(&engine, &path);
     let held = other.open(&path, &how::write()).unwrap();

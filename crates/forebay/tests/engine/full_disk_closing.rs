@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::mount::{FileSystem, Mount};
 use crate::support::{MIB, how, within};
-use forebay::{Engine, ErrorKind};
+use forebay::{Engine, ErrorKind, Options};
 
 const RUN: Duration = Duration::from_secs(4);
 
@@ -41,8 +41,12 @@ fn contract_09_a_write_near_the_end_of_space_waits_for_no_closed_file() {
     let Some(mount) = Mount::new("full_disk_closing", FileSystem::Ext4, 32 * MIB) else { return };
     mount.fill_but(3 * MIB);
     let accepted = within(Duration::from_secs(30), "writing and closing", move || {
-        let engine = Engine::builder().cache_bytes(16 << 20);
-        let engine = engine.close_timeout(Duration::from_secs(10)).build().unwrap();
+        let engine = Engine::start(Options {
+            cache_bytes: Some(16 << 20),
+            close_timeout: Duration::from_secs(10),
+            ..Options::default()
+        })
+        .unwrap();
         let directory = mount.path();
         let accepted: Vec<u64> = std::thread::scope(|scope| {
             let write = |number| {

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use crate::support::{self, MIB, how, pattern, within};
-use forebay::{Engine, ErrorKind, File};
+use forebay::{Engine, ErrorKind, File, Options};
 use forebay_block::random::Random;
 
 const SOON: Duration = Duration::from_secs(10);
@@ -57,7 +57,8 @@ fn run_all<T>(futures: Vec<Pin<Box<dyn Future<Output = T> + '_>>>) -> Vec<T> {
 fn contract_13_many_futures_on_one_thread() {
     within(Duration::from_secs(30), "one executor", || {
         let directory = support::directory();
-        let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
+        let engine =
+            Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() }).unwrap();
         let files: Vec<File> = (0..6)
             .map(|at| engine.open(directory.path().join(format!("{at}")), &how::create()).unwrap())
             .collect();
@@ -96,7 +97,12 @@ fn contract_13_dropped_futures_leave_a_prefix_and_the_engine_works_on() {
     within(Duration::from_secs(30), "dropped futures", || {
         let directory = support::directory();
         let path = directory.path().join("file");
-        let engine = Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).build().unwrap();
+        let engine = Engine::start(Options {
+            cache_bytes: Some(8 << 20),
+            close_timeout: SOON,
+            ..Options::default()
+        })
+        .unwrap();
         let file = engine.open(&path, &how::create()).unwrap();
         let (mut random, mut model) = (Random::new(11), vec![0u8; 0]);
         let mut pending = 0;
@@ -154,7 +160,8 @@ fn contract_13_dropped_futures_leave_a_prefix_and_the_engine_works_on() {
 fn contract_13_a_dropped_append_gives_its_turn_back() {
     within(SOON, "appending after a dropped append", || {
         let directory = support::directory();
-        let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
+        let engine =
+            Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() }).unwrap();
         let file = engine.open(directory.path().join("file"), &how::append()).unwrap();
         let mut dropped = 0;
         for _ in 0..20 {
@@ -179,7 +186,8 @@ fn contract_13_a_dropped_append_gives_its_turn_back() {
 fn contract_12_opens_and_a_shutdown_do_not_block_the_executor() {
     within(Duration::from_secs(30), "one executor", || {
         let directory = support::directory();
-        let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
+        let engine =
+            Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() }).unwrap();
         let open = |at: usize| {
             let path = directory.path().join(format!("{}", at % 20));
             let engine = engine.clone();
@@ -216,7 +224,8 @@ fn contract_12_an_open_from_the_callback_of_the_engine_is_served() {
     within(Duration::from_secs(30), "an open from a waker", || {
         let directory = support::directory();
         let path = directory.path().join("file");
-        let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
+        let engine =
+            Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() }).unwrap();
         let file = engine.open(&path, &how::create()).unwrap();
         file.write_at(&pattern(1, 100_000), 0).unwrap();
         // The executor of this task is the thread that wakes it, which is a context.

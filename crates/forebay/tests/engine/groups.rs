@@ -6,21 +6,18 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::support::mount::{FileSystem, Mount};
-use crate::support::{MIB, eventually, how, pattern};
-use forebay::{Engine, File};
+use crate::support::{MIB, eventually, how, knobs, pattern};
+use forebay::{Engine, File, Options, inside};
 use forebay_uring::{Access, Create, How, Truncate};
 
 const CONTEXTS: usize = 4;
 
 fn engine() -> Engine {
-    let engine = Engine::builder().cache_bytes(32 << 20);
-    engine
-        .set("contexts", &CONTEXTS.to_string())
-        .unwrap()
-        .set("affinity", "group")
-        .unwrap()
-        .build()
-        .unwrap()
+    Engine::start(knobs::named(
+        Options { cache_bytes: Some(32 << 20), ..Options::default() },
+        [("contexts", &CONTEXTS.to_string()), ("affinity", "group")],
+    ))
+    .unwrap()
 }
 
 fn open(path: &Path, create: Create) -> forebay_uring::OpenFile {
@@ -46,7 +43,7 @@ fn extend(file: &File, bytes: u64) {
 
 /// Groups have the contexts in turn, from the first one on: the engine has one file system.
 fn is_context_of(file: &File, group: u32) -> bool {
-    eventually(Duration::from_secs(10), || file.context() == group as usize % CONTEXTS)
+    eventually(Duration::from_secs(10), || inside::context(&file) == group as usize % CONTEXTS)
 }
 
 #[test]
@@ -62,8 +59,12 @@ fn files_of_one_group_have_one_context_and_groups_have_several() {
             let file = engine.open(&path, &how::create_new()).unwrap();
             extend(&file, 2 * MIB);
             let group = group_at(&path, 0);
-            assert!(is_context_of(&file, group), "group {group}, context {}", file.context());
-            contexts.entry(group).or_default().insert(file.context());
+            assert!(
+                is_context_of(&file, group),
+                "group {group}, context {}",
+                inside::context(&file)
+            );
+            contexts.entry(group).or_default().insert(inside::context(&file));
             file.close().unwrap();
         }
     }
@@ -83,12 +84,12 @@ fn with_inode32_files_go_by_where_their_data_is() {
         let file = engine.open(&path, &how::create_new()).unwrap();
         extend(&file, 2 * MIB);
         let group = group_at(&path, 0);
-        assert!(is_context_of(&file, group), "group {group}, context {}", file.context());
+        assert!(is_context_of(&file, group), "group {group}, context {}", inside::context(&file));
         groups.insert(group);
         file.close().unwrap();
         // Opened again it is looked at where its data is, before anything is written.
         let file = engine.open(&path, &how::write()).unwrap();
-        assert_eq!(file.context(), group as usize % CONTEXTS);
+        assert_eq!(inside::context(&file), group as usize % CONTEXTS);
         file.close().unwrap();
     }
     println!("{groups:?}");
@@ -122,7 +123,7 @@ fn a_file_whose_group_is_full_goes_on_with_another_context() {
     extend(&file, 96 * MIB);
     let group = group_at(&path, file.len().unwrap() - 1);
     assert_ne!(group, first);
-    assert!(is_context_of(&file, group), "group {group}, context {}", file.context());
+    assert!(is_context_of(&file, group), "group {group}, context {}", inside::context(&file));
     assert!(engine.stats().handovers > 0);
     file.close().unwrap();
 }
@@ -137,8 +138,8 @@ fn without_groups_files_go_by_their_directory() {
         std::fs::create_dir(&directory).unwrap();
         let open = |name: &str| engine.open(directory.join(name), &how::create_new()).unwrap();
         let [one, other] = ["one", "other"].map(open);
-        assert_eq!(one.context(), other.context());
-        contexts.insert(one.context());
+        assert_eq!(inside::context(&one), inside::context(&other));
+        contexts.insert(inside::context(&one));
     }
     assert!(contexts.len() > 1, "{contexts:?}");
 }

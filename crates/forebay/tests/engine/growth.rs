@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::support::mount::{FileSystem, Mount};
 use crate::support::{self, MIB, allocated, how, pattern};
-use forebay::Engine;
+use forebay::{Engine, Options};
 use forebay_uring::{Access, Create, How, OpenFile, Truncate};
 
 const FILES: usize = 16;
@@ -14,8 +14,13 @@ const SOON: Duration = Duration::from_secs(60);
 
 fn engine() -> Engine {
     // Pages are written for their number alone, not for their age on a slow machine.
-    let builder = Engine::builder().cache_bytes(32 << 20).dirty_age(SOON);
-    builder.close_timeout(SOON).build().unwrap()
+    Engine::start(Options {
+        cache_bytes: Some(32 << 20),
+        dirty_age: SOON,
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap()
 }
 
 /// Grows files in turn by 64 KiB at a time. Returns the mean number of extents, in hundredths.

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use crate::support::other::Other;
 use crate::support::{self, eventually, how, kind_of, pattern};
-use forebay::{Engine, ErrorKind};
+use forebay::{Engine, ErrorKind, Options};
 
 /// What nothing here may take longer than.
 const SOON: Duration = Duration::from_secs(20);
 
 fn small_engine() -> Engine {
-    Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).build().unwrap()
+    Engine::start(Options { cache_bytes: Some(8 << 20), close_timeout: SOON, ..Options::default() })
+        .unwrap()
 }
 
 /// A program that has locked the file, as databases do, is asking to be left alone with it.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::support::mount::{FileSystem, Mount};
 use crate::support::other::{Other, POKED};
 use crate::support::{self, MIB, PAGE, how, pattern, process, within};
-use forebay::{Engine, File};
+use forebay::{Engine, File, Options};
 use forebay_block::random::Random;
 
 const SOON: Duration = Duration::from_secs(60);
@@ -16,7 +16,12 @@ const SOON: Duration = Duration::from_secs(60);
 const BYTES: u64 = 4 * MIB;
 
 fn engine() -> Engine {
-    Engine::builder().cache_bytes(16 << 20).dirty_age(Duration::from_millis(20)).build().unwrap()
+    Engine::start(Options {
+        cache_bytes: Some(16 << 20),
+        dirty_age: Duration::from_millis(20),
+        ..Options::default()
+    })
+    .unwrap()
 }
 
 fn pages_of(other: &mut Other, offset: u64, length: u64) -> u64 {

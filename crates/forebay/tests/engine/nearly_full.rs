@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::support::mount::{FileSystem, Mount};
 use crate::support::{self, MIB, how, pattern, process, within};
-use forebay::{Engine, ErrorKind, File};
+use forebay::{Engine, ErrorKind, File, Options};
 use forebay_block::random::Random;
 
 /// Free bytes for each file of a run: fewer than its longest length, so that space runs out.
@@ -132,8 +132,12 @@ fn drive(file_system: FileSystem, bytes: u64, left: u64) {
     let (seed, operations) = (support::seed(), support::operations(3 * left / 1_000));
     let number_of_files = left / PER_FILE;
     within(Duration::from_secs(600), "calls on a nearly full file system", move || {
-        let engine = Engine::builder().cache_bytes(16 << 20).close_timeout(Duration::from_secs(20));
-        let engine = engine.build().unwrap();
+        let engine = Engine::start(Options {
+            cache_bytes: Some(16 << 20),
+            close_timeout: Duration::from_secs(20),
+            ..Options::default()
+        })
+        .unwrap();
         let mut random = Random::new(seed);
         let path = |number| mount.path().join(format!("file-{number}"));
         let driven = |number| Driven { path: path(number), file: None, accepted: Vec::new() };

@@ -7,19 +7,25 @@ use std::time::Duration;
 
 use crate::support::mount::{FileSystem, Mount};
 use crate::support::{self, MIB, how, kind_of, pattern, process, within};
-use forebay::{Engine, ErrorKind, File};
+use forebay::{Engine, ErrorKind, File, Options};
 use forebay_block::random::Random;
 
 /// What nothing here may take longer than.
 const SOON: Duration = Duration::from_secs(10);
 
 fn small_engine() -> Engine {
-    Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).build().unwrap()
+    Engine::start(Options { cache_bytes: Some(8 << 20), close_timeout: SOON, ..Options::default() })
+        .unwrap()
 }
 
 /// Writes until there is no space; what was accepted is all there after a sync.
 fn write_until_full(mount: &Mount, chunk: usize, scatter: bool) {
-    let engine = Engine::builder().cache_bytes(32 << 20).close_timeout(SOON).build().unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(32 << 20),
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap();
     let path = mount.path().join("file");
     let file = engine.open(&path, &how::create()).unwrap();
     let mut random = Random::new(7);
@@ -191,11 +197,12 @@ fn fills_at_random(
 ) {
     let Some(mount) = Mount::new(test, file_system, bytes) else { return };
     within(Duration::from_secs(120), "filling at random", move || {
-        let builder = Engine::builder().cache_bytes(64 << 20).close_timeout(SOON);
-        let set = |builder: forebay::Builder, (name, value): &(&str, &str)| {
-            builder.set(name, value).unwrap()
-        };
-        let engine = knobs.iter().fold(builder, set).build().unwrap();
+        let mut options =
+            Options { cache_bytes: Some(64 << 20), close_timeout: SOON, ..Options::default() };
+        for (name, value) in knobs {
+            options.set(name, value).unwrap();
+        }
+        let engine = Engine::start(options).unwrap();
         fill_at_random(&mount, &engine, files, declared);
     });
 }
@@ -231,12 +238,13 @@ fn contract_02_space_taken_by_others_fails_the_sync_and_comes_back() {
     let Some(mount) = Mount::new("space_taken_by_others", FileSystem::Ext4, 64 * MIB) else {
         return;
     };
-    let engine = Engine::builder()
-        .cache_bytes(16 << 20)
-        .dirty_age(SOON)
-        .close_timeout(SOON)
-        .build()
-        .unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(16 << 20),
+        dirty_age: SOON,
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap();
     let path = mount.path().join("file");
     let file = engine.open(&path, &how::create()).unwrap();
     let data = pattern(3, 3_000_000);
@@ -276,8 +284,13 @@ fn quota_of_16_mib(test: &str) -> Option<(Mount, PathBuf)> {
 
 /// Twice as much, all of it accepted; nothing is written before somebody asks for it.
 fn write_32_mib(path: &Path) -> (Engine, File, Vec<u8>) {
-    let engine = Engine::builder().cache_bytes(64 << 20).dirty_age(Duration::from_secs(600));
-    let engine = engine.close_timeout(SOON).build().unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(64 << 20),
+        dirty_age: Duration::from_secs(600),
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap();
     let file = engine.open(path, &how::create()).unwrap();
     let data = pattern(3, 32 << 20);
     file.write_at(&data, 0).unwrap();
@@ -343,12 +356,13 @@ fn contract_05_closing_writes_out_what_can_be_written() {
     let Some(mount) = Mount::new("closing_writes_what_can_be", FileSystem::Ext4, 64 * MIB) else {
         return;
     };
-    let engine = Engine::builder()
-        .cache_bytes(32 << 20)
-        .dirty_age(SOON)
-        .close_timeout(SOON)
-        .build()
-        .unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(32 << 20),
+        dirty_age: SOON,
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap();
     let path = mount.path().join("file");
     // A hole first, and then old blocks: what has no place comes before what has.
     let half = 8 * MIB;

@@ -5,13 +5,14 @@ use std::sync::Barrier;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use crate::support::{self, MIB, block_on, eventually, how, kind_of, pattern, within};
-use forebay::{DirectFile, Engine, ErrorKind, Stats};
+use crate::support::{self, MIB, block_on, eventually, how, kind_of, knobs, pattern, within};
+use forebay::{DirectFile, Engine, ErrorKind, Options, Stats};
 
 const SOON: Duration = Duration::from_secs(20);
 
 fn engine() -> Engine {
-    Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).build().unwrap()
+    Engine::start(Options { cache_bytes: Some(8 << 20), close_timeout: SOON, ..Options::default() })
+        .unwrap()
 }
 
 /// A file of a MiB, and the engine it is open in.
@@ -170,23 +171,25 @@ fn a_policy_that_is_not_there_is_refused_with_what_there_is() {
     for (name, value) in
         [("plug", "sometimes"), ("completion", "delay=100001"), ("merge", ""), ("order", "FIFO")]
     {
-        let error = engine.set(name, value).unwrap_err();
+        let error = knobs::set(&engine, name, value).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert!(error.to_string().contains("allowed: "), "{error}");
-        assert_eq!(kind_of(Engine::builder().set(name, value)), ErrorKind::InvalidInput);
     }
-    let error = engine.set("plugs", "never").unwrap_err();
+    let error = knobs::set(&engine, "plugs", "never").unwrap_err();
     assert!(error.to_string().contains("completion"), "{error}");
     assert_eq!(
-        kind_of(engine.set("cache_bytes", "1g")),
+        kind_of(knobs::set(&engine, "cache_bytes", "1g")),
         ErrorKind::InvalidInput,
         "fixed once it runs"
     );
-    let built = Engine::builder().cache_bytes(8 << 20).set("merge", "off").unwrap();
-    let built = built.set("completion", "delay=50").unwrap().build().unwrap();
-    built.set("merge", "on").unwrap();
+    let built = Engine::start(knobs::named(
+        Options { cache_bytes: Some(8 << 20), ..Options::default() },
+        [("merge", "off"), ("completion", "delay=50")],
+    ))
+    .unwrap();
+    knobs::set(&built, "merge", "on").unwrap();
     built.shutdown(SOON).unwrap();
-    assert_eq!(kind_of(built.set("merge", "off")), ErrorKind::Shutdown);
+    assert_eq!(kind_of(knobs::set(&built, "merge", "off")), ErrorKind::Shutdown);
 }
 
 /// Without merging the same plug goes as many requests: the policy reaches the queue, from the
@@ -196,14 +199,17 @@ fn merging_is_switched_while_it_runs() {
     let directory = support::directory();
     let path = directory.path().join("file");
     std::fs::write(&path, pattern(1, MIB as usize)).unwrap();
-    let engine =
-        Engine::builder().cache_bytes(8 << 20).set("merge", "off").unwrap().build().unwrap();
+    let engine = Engine::start(knobs::named(
+        Options { cache_bytes: Some(8 << 20), ..Options::default() },
+        [("merge", "off")],
+    ))
+    .unwrap();
     let file = engine.open_direct(&path, &how::write()).unwrap();
     for _ in 0..50 {
         let (before, after) = read_plugged(&engine, &file, 16);
         assert_eq!((after.requests - before.requests, after.merged_bios), (16, 0));
     }
-    engine.set("merge", "on").unwrap();
+    knobs::set(&engine, "merge", "on").unwrap();
     let merged = (0..500).any(|_| {
         let (before, after) = read_plugged(&engine, &file, 16);
         after.requests - before.requests < 16

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use crate::support::MIB;
 use crate::support::how;
-use forebay::{Engine, File};
+use forebay::{Engine, File, Options};
 
 const LENGTH: usize = 64 * 1024;
 
 fn engine() -> Engine {
-    Engine::builder().cache_bytes(16 * MIB).build().unwrap()
+    Engine::start(Options { cache_bytes: Some(16 * MIB), ..Options::default() }).unwrap()
 }
 
 fn read(file: &File) -> Vec<u8> {

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::support::{self, MIB, PAGE, directory, how, pattern, skip};
-use forebay::{Engine, File, OpenOptions, Stats};
+use crate::support::{self, MIB, PAGE, directory, how, knobs, pattern, skip};
+use forebay::{Engine, File, OpenOptions, Options, Stats};
 use forebay_block::random::Random;
 use tempfile::TempDir;
 
@@ -24,7 +24,8 @@ impl Scene {
         let bytes = pattern(length, length as usize);
         std::fs::write(&path, &bytes).unwrap();
         std::fs::File::open(&path).unwrap().sync_all().unwrap();
-        let engine = Engine::builder().cache_bytes(CACHE).build().unwrap();
+        let engine =
+            Engine::start(Options { cache_bytes: Some(CACHE), ..Options::default() }).unwrap();
         Self { engine, bytes, path, _directory: directory }
     }
 
@@ -189,7 +190,7 @@ fn a_bulk_write_leaves_what_is_read_again_and_again() {
     let scene = Scene::new(4 * MIB);
     // What is clean is what is left of the cache by what is dirty: most of it, on a device that is
     // slow just now.
-    scene.engine.set("dirty_bytes", "4m").unwrap();
+    knobs::set(&scene.engine, "dirty_bytes", "4m").unwrap();
     let Some(file) = scene.open("a_bulk_write", &how::write()) else { return };
     let hot = MIB / 2;
     (0..4).for_each(|_| (0..hot / PAGE).for_each(|page| scene.check(&file, page * PAGE, 4096)));
@@ -236,7 +237,9 @@ fn what_is_read_uncached_is_not_kept() {
 #[test]
 fn what_is_written_uncached_is_not_kept() {
     let directory = directory();
-    let engine = Engine::builder().cache_bytes(CACHE).uncached(true).build().unwrap();
+    let engine =
+        Engine::start(Options { cache_bytes: Some(CACHE), uncached: true, ..Options::default() })
+            .unwrap();
     let bytes = pattern(3, 2 * CACHE as usize + 100);
     let read = |file: &File, length: usize| {
         let before = engine.stats();
@@ -259,12 +262,12 @@ fn what_is_written_uncached_is_not_kept() {
         return skip("what_is_written_uncached", "no lease here");
     }
     assert_eq!(read(&kept, 4 << 20), 0, "all of it is here");
-    engine.set("uncached", "off").unwrap();
-    assert!(engine.set("uncached", "perhaps").is_err());
+    knobs::set(&engine, "uncached", "off").unwrap();
+    assert!(knobs::set(&engine, "uncached", "perhaps").is_err());
     file.write_at(&bytes[..1 << 20], 0).unwrap();
     file.sync_data().unwrap();
     assert_eq!(read(&file, 1 << 20), 0, "from now on it stays");
-    engine.set("uncached", "on").unwrap();
+    knobs::set(&engine, "uncached", "on").unwrap();
     file.write_at(&bytes[..1 << 20], 0).unwrap();
     file.sync_data().unwrap();
     assert_eq!(read(&file, 1 << 20), 1 << 20, "from now on it goes");
@@ -288,7 +291,8 @@ fn contract_06_of_a_shared_file_nothing_is_kept_and_nothing_read_ahead() {
 fn readers_and_writers_of_all_kinds_find_what_was_written() {
     let directory = directory();
     let path = directory.path().join("file");
-    let engine = Engine::builder().cache_bytes(8 * MIB).build().unwrap();
+    let engine =
+        Engine::start(Options { cache_bytes: Some(8 * MIB), ..Options::default() }).unwrap();
     let length = 24 * MIB;
     engine.open(&path, &how::create()).unwrap().set_len(length).unwrap();
     let parts = 4;

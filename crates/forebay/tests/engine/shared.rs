@@ -7,14 +7,15 @@ use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use crate::support::{self, MIB, eventually, how, pattern, process, within};
-use forebay::Engine;
+use forebay::{Engine, Options};
 use forebay_block::random::Random;
 
 /// What nothing here may take longer than.
 const SOON: Duration = Duration::from_secs(10);
 
 fn small_engine() -> Engine {
-    Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).build().unwrap()
+    Engine::start(Options { cache_bytes: Some(8 << 20), close_timeout: SOON, ..Options::default() })
+        .unwrap()
 }
 
 /// Waits until all is written, as seen by another program.
@@ -34,12 +35,13 @@ fn other_program_sees(path: &Path, expected: &[u8]) {
 fn contract_06_another_program_goes_on_soon_and_sees_what_was_written() {
     let directory = support::directory();
     let path = directory.path().join("file");
-    let engine = Engine::builder()
-        .cache_bytes(32 << 20)
-        .dirty_age(SOON)
-        .close_timeout(SOON)
-        .build()
-        .unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(32 << 20),
+        dirty_age: SOON,
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap();
     let file = engine.open(&path, &how::create()).unwrap();
     let mut data = pattern(1, 8 << 20);
     file.write_at(&data, 0).unwrap();
@@ -103,8 +105,12 @@ fn contract_06_a_file_cut_by_another_program() {
 fn contract_06_a_file_cut_again_and_again_while_it_is_written() {
     let directory = support::directory();
     let path = directory.path().join("file");
-    let engine =
-        Engine::builder().cache_bytes(8 << 20).dirty_age(Duration::from_millis(3)).build().unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(8 << 20),
+        dirty_age: Duration::from_millis(3),
+        ..Options::default()
+    })
+    .unwrap();
     let file = engine.open(&path, &how::create()).unwrap();
     let writer = std::thread::spawn(move || {
         let (mut random, start) = (Random::new(5), Instant::now());

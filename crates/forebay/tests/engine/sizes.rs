@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use crate::support::mount::{FileSystem, Mount};
 use crate::support::{self, MIB, assert_on_disk, how, pattern, within};
-use forebay::{Builder, Engine, File};
+use forebay::{Engine, File, Options};
 use forebay_block::random::Random;
 
 const SOON: Duration = Duration::from_secs(20);
 
-fn small() -> Builder {
-    Engine::builder().cache_bytes(8 << 20).close_timeout(SOON)
+fn small() -> Options {
+    Options { cache_bytes: Some(8 << 20), close_timeout: SOON, ..Options::default() }
 }
 
 /// A file in step with a plain array of bytes.
@@ -54,7 +54,7 @@ impl Both {
 }
 
 fn sizes_are_exact(directory: &Path, step: usize) {
-    let engine = small().build().unwrap();
+    let engine = Engine::start(small()).unwrap();
     let mut both = {
         let path = directory.join("sizes");
         Both { file: engine.open(&path, &how::create()).unwrap(), model: Vec::new(), path }
@@ -118,7 +118,8 @@ fn contract_08_reads_while_the_end_of_the_file_is_written() {
     within(Duration::from_secs(30), "reading beside appending", || {
         let directory = support::directory();
         let path = directory.path().join("file");
-        let engine = small().dirty_age(Duration::from_millis(1)).build().unwrap();
+        let engine =
+            Engine::start(Options { dirty_age: Duration::from_millis(1), ..small() }).unwrap();
         std::fs::write(&path, pattern(1, 24 << 20)).unwrap();
         let expected = pattern(1, 24 << 20);
         let file = engine.open(&path, &how::write()).unwrap();

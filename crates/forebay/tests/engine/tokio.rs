@@ -10,14 +10,20 @@ use std::time::Duration;
 use crate::positioned::{Positioned, assert_as_over_a_vector};
 use crate::support::mount::{FileSystem, Mount};
 use crate::support::{self, MIB, how, pattern, within};
-use forebay::{Cursor, Engine, File};
+use forebay::{Cursor, Engine, File, Options};
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _, AsyncWriteExt as _};
 
 /// What nothing here may take longer than.
 const SOON: Duration = Duration::from_secs(60);
 
 fn engine() -> Engine {
-    Engine::builder().cache_bytes(8 * MIB).dirty_bytes(4 * MIB).close_timeout(SOON).build().unwrap()
+    Engine::start(Options {
+        cache_bytes: Some(8 * MIB),
+        dirty_bytes: Some(4 * MIB),
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap()
 }
 
 fn runtime() -> tokio::runtime::Runtime {

@@ -6,18 +6,19 @@ use std::time::Duration;
 use crate::support::faulty::{Disk, Fails};
 use crate::support::mount::{FileSystem, Mount};
 use crate::support::{self, MIB, assert_on_disk, eventually, how, pattern, within};
-use forebay::Engine;
+use forebay::{Engine, Options};
 
 const SOON: Duration = Duration::from_secs(60);
 const PIECE: usize = 64 << 10;
 
 fn engine() -> Engine {
-    Engine::builder()
-        .cache_bytes(16 << 20)
-        .dirty_bytes(8 << 20)
-        .close_timeout(SOON)
-        .build()
-        .unwrap()
+    Engine::start(Options {
+        cache_bytes: Some(16 << 20),
+        dirty_bytes: Some(8 << 20),
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap()
 }
 
 /// One that hangs has all of the limit before anybody writes elsewhere; and yet who does goes on.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, ErrorKind, File};
+use forebay::{Engine, ErrorKind, File, Options};
 use forebay_block::random::Random;
 
 use super::faulty::Disk;
@@ -77,9 +77,14 @@ pub(crate) fn no_engine_panics() {
 
 pub(crate) fn engine(errors: &Arc<Mutex<Vec<String>>>) -> Engine {
     let errors = Arc::clone(errors);
-    let engine =
-        Engine::builder().cache_bytes(32 << 20).dirty_bytes(16 << 20).background_bytes(4 << 20);
-    let engine = engine.dirty_age(Duration::from_millis(40)).close_timeout(Duration::from_secs(10));
+    let engine = Engine::builder(Options {
+        cache_bytes: Some(32 << 20),
+        dirty_bytes: Some(16 << 20),
+        background_bytes: Some(4 << 20),
+        dirty_age: Duration::from_millis(40),
+        close_timeout: Duration::from_secs(10),
+        ..Options::default()
+    });
     engine.on_error(move |error| errors.lock().unwrap().push(error.to_string())).build().unwrap()
 }
 

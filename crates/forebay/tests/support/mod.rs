@@ -14,6 +14,7 @@ pub(crate) mod handle;
 pub(crate) mod history;
 pub(crate) mod how;
 pub(crate) mod kept;
+pub(crate) mod knobs;
 pub(crate) mod load;
 pub(crate) mod mount;
 pub(crate) mod other;

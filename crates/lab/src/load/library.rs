@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::{Buffer, DirectFile, Engine, ErrorKind, File, Keeper, OpenOptions};
+use forebay::{Buffer, DirectFile, Engine, ErrorKind, File, Keeper, OpenOptions, Options};
 
 use super::error::{CellError, Context};
 use super::lane::Serial;
@@ -29,17 +29,16 @@ pub(crate) fn build_engine(
     settings: &[(String, String)],
     keeper: Option<Keeper>,
 ) -> Result<Engine, CellError> {
-    let mut builder = Engine::builder();
-    if let Some(keeper) = keeper {
-        builder = builder.survive(keeper);
-    }
-    if budget_bytes > 0 {
-        builder = builder.cache_bytes(budget_bytes);
-    }
+    let cache_bytes = (budget_bytes > 0).then_some(budget_bytes);
+    let mut options = Options { cache_bytes, ..Options::default() };
     for (key, value) in settings {
-        builder = builder
+        options
             .set(key, value)
             .map_err(|error| CellError::invalid(format!("--set {key}={value}: {error}")))?;
+    }
+    let mut builder = Engine::builder(options);
+    if let Some(keeper) = keeper {
+        builder = builder.survive(keeper);
     }
     builder.build().map_err(|error| match error.kind() {
         // A setting that needs a right which this user does not have.

@@ -4,7 +4,7 @@
 use forebay_cache::limits::PAGE;
 
 use super::alone::alone;
-use crate::core::settings::Settings;
+use crate::core::options::Options;
 use crate::run::how;
 use crate::world::machine::{MachinePlan, VolumePlan};
 use crate::world::others::{OpenAs, Program};
@@ -16,7 +16,7 @@ use crate::world::others::{OpenAs, Program};
 /// If a call fails.
 #[must_use]
 pub fn appended_in_turn() -> Vec<u8> {
-    alone(MachinePlan::calm(vec![VolumePlan::fuse()]), 64, Settings::default(), |engine| {
+    alone(MachinePlan::calm(vec![VolumePlan::fuse()]), 64, Options::default(), |engine| {
         let file = engine.open("/file", &how::append()).expect("a calm machine");
         file.append(b"first;").expect("a calm machine");
         file.sync_data().expect("a calm machine");
@@ -37,7 +37,7 @@ pub fn appended_in_turn() -> Vec<u8> {
 /// If a call fails.
 #[must_use]
 pub fn read_after_a_change() -> u8 {
-    alone(MachinePlan::calm(vec![VolumePlan::fuse()]), 64, Settings::default(), |engine| {
+    alone(MachinePlan::calm(vec![VolumePlan::fuse()]), 64, Options::default(), |engine| {
         let file = engine.open("/file", &how::create()).expect("a calm machine");
         file.write_at(&[1; PAGE as usize], 0).expect("a calm machine");
         file.sync_data().expect("a calm machine");

@@ -11,7 +11,7 @@ use forebay_cache::writeback::pace::Bound;
 
 use super::alone::alone;
 use crate::core::engine::Engine;
-use crate::core::settings::{Settings, Wanted};
+use crate::core::options::{Contexts, Options};
 use crate::run::how;
 use crate::world::machine::MachinePlan;
 
@@ -52,11 +52,11 @@ impl Work {
 /// # Panics
 /// If a call of the engine fails, which is a bug.
 pub fn spend(work: Work, count: u64) {
-    let settings = Settings {
+    let settings = Options {
         dirty_age: Duration::from_secs(600),
         flight: Bound::Depth(32),
-        contexts: Wanted::Fixed(1),
-        ..Settings::default()
+        contexts: Contexts::Fixed(1),
+        ..Options::default()
     };
     let plan = MachinePlan::default();
     alone(plan, FRAMES, settings, move |engine| repeat(engine, work, count));

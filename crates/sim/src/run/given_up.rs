@@ -9,7 +9,7 @@ use forebay_cache::limits::PAGE;
 
 use super::alone::{OnError, alone, alone_with_errors};
 use super::stage::Heard;
-use crate::core::settings::Settings;
+use crate::core::options::Options;
 use crate::core::wait;
 use crate::faults::{Faults, Latency};
 use crate::random::PerMille;
@@ -31,7 +31,7 @@ pub fn write_beside_kept_ones() -> Option<Duration> {
     let latency = Duration::from_micros(100);
     let latency = Latency { least: latency, most: latency };
     let plan = MachinePlan { latency, ..MachinePlan::default() };
-    let settings = Settings { dirty_age: Duration::from_secs(3600), ..Settings::default() };
+    let settings = Options { dirty_age: Duration::from_secs(3600), ..Options::default() };
     // No more pages than the writes that wait.
     alone(plan, 2048, settings, |engine| {
         let file = engine.open("/file", &how::create()).expect("a calm machine");
@@ -72,7 +72,7 @@ pub fn failed_commit(drops_late: bool) -> usize {
     let heard = Heard::default();
     let hears = heard.clone();
     let on_error: OnError = Box::new(move |error| hears.add(error.kind()));
-    alone_with_errors(MachinePlan::default(), 256, Settings::default(), on_error, move |engine| {
+    alone_with_errors(MachinePlan::default(), 256, Options::default(), on_error, move |engine| {
         let batch = engine.batch();
         batch.write("/one", b"1").expect("a calm machine");
         batch.write("/two", b"2").expect("a calm machine");

@@ -10,7 +10,7 @@ use forebay_cache::limits::PAGE;
 use super::PATIENCE;
 use super::alone::{OnError, alone, alone_with_errors};
 use super::stage::Heard;
-use crate::core::settings::Settings;
+use crate::core::options::{Measuring, Options};
 use crate::faults::Faults;
 use crate::random::PerMille;
 use crate::run::how;
@@ -54,9 +54,13 @@ pub struct Took {
     pub hold: Duration,
 }
 
-fn settings(holding: Holding) -> Settings {
+fn settings(holding: Holding) -> Options {
     let queue = Knobs { holding, ..Knobs::default() };
-    Settings { dirty_age: AGE, queue, ..Settings::default() }
+    Options {
+        dirty_age: AGE,
+        measuring: Measuring { queue, ..Measuring::default() },
+        ..Options::default()
+    }
 }
 
 /// Does `act` while writes are held for as long as the knob allows.

@@ -8,7 +8,7 @@ use forebay_cache::limits::PAGE;
 
 use super::alone::alone;
 use crate::core::engine::Engine;
-use crate::core::settings::Settings;
+use crate::core::options::Options;
 use crate::faults::Latency;
 use crate::random::Random;
 use crate::run::how;
@@ -54,7 +54,7 @@ pub struct Waits {
 pub fn waits(hard: Hard, count: u64, device: Duration, dirty_age: Duration) -> Waits {
     let latency = Latency { least: device, most: device };
     let plan = MachinePlan { latency, ..MachinePlan::default() };
-    let settings = Settings { dirty_age, ..Settings::default() };
+    let settings = Options { dirty_age, ..Options::default() };
     let frames = if hard == Hard::Aged { 4 * count as u32 } else { FRAMES };
     alone(plan, frames, settings, move |engine| write(engine, hard, count))
 }

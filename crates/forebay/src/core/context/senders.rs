@@ -13,7 +13,7 @@ use crate::core::direct::direct_message::Message as Direct;
 use crate::core::inode::Inode;
 use crate::core::inode::change::Effect;
 use crate::core::limits::CONTEXTS;
-use crate::core::settings::OfContext;
+use crate::core::options::OfContext;
 use crate::core::space::volume::Volume;
 use crate::platform::Waker;
 

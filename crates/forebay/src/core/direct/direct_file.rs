@@ -2,7 +2,6 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::time::Duration;
 
 use forebay_block::limits::PAGE;
 use forebay_cache::limits::MAX_OFFSET;
@@ -70,19 +69,13 @@ pub struct DirectFile {
     pub(crate) inode: Arc<DirectInode>,
     handle: Arc<Handle>,
     open: OpenOptions,
-    patience: Duration,
     closed: bool,
 }
 
 impl DirectFile {
-    pub(crate) fn new(
-        shared: Arc<Shared>,
-        inode: Arc<DirectInode>,
-        open: OpenOptions,
-        patience: Duration,
-    ) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, inode: Arc<DirectInode>, open: OpenOptions) -> Self {
         let handle = Arc::new(Handle::new(&shared));
-        Self { shared, inode, handle, open, patience, closed: false }
+        Self { shared, inode, handle, open, closed: false }
     }
 
     /// Reads from `offset` into the whole buffer. Blocks.
@@ -245,14 +238,14 @@ impl DirectFile {
 
     /// Waits for every operation submitted before, closes the handle, and reports the last errors.
     /// Flushes nothing. Blocks for at most
-    /// [`Builder::close_timeout`](crate::Builder::close_timeout).
+    /// [`Options::close_timeout`](crate::Options::close_timeout).
     ///
     /// # Errors
     /// The error of a write or sync of this handle whose future was dropped; `TimedOut` if the
     /// device did not finish in time.
     pub fn close(self) -> Result<()> {
-        let (patience, path) = (self.patience, self.inode.path.clone());
-        let deadline = clock::instant().checked_add(patience);
+        let (timeout, path) = (self.shared.close_timeout(), self.inode.path.clone());
+        let deadline = clock::instant().checked_add(timeout);
         wait::block_on_until(self.close_async(), deadline).unwrap_or_else(|| {
             Err(Error::late(&path).remedy(
                 "operations in flight continue; Builder::on_error reports writes that fail",

@@ -5,7 +5,6 @@ mod direct_panic_tests;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use forebay_block::{Bio, Ended, Errno, Operation as Asked, Target};
 use forebay_cache::writeback::pace::Bound;
@@ -29,7 +28,7 @@ use crate::core::ended;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::limits::{DIRECT_OPERATIONS, MIN_CACHE_BYTES};
 use crate::core::open::options::OpenOptions;
-use crate::core::settings::{OfContext, Settings};
+use crate::core::options::{OfContext, Options};
 use crate::core::shared::{Parts, Shared};
 use crate::platform::sync::Mutex;
 use crate::platform::{
@@ -57,10 +56,10 @@ impl Bench {
         let report = Mutex::new(report);
         let sender = Sender::new(sender, backend.waker(), Arc::default());
         let (contexts, _) = Contexts::new(Choice::Auto, Arc::clone(&arena), None);
-        let settings = Settings {
+        let settings = Options {
             cache_bytes: Some(MIN_CACHE_BYTES),
             dirty_bytes: Some(1024 * 4096),
-            ..Settings::default()
+            ..Options::default()
         };
         let parts = Parts {
             arena,
@@ -150,7 +149,7 @@ impl Bench {
 }
 
 fn knobs() -> OfContext {
-    OfContext { flight: Bound::Depth(1), ..Settings::default().of_context() }
+    OfContext { flight: Bound::Depth(1), ..Options::default().of_context() }
 }
 
 fn operation(inode: &Arc<DirectInode>, handle: &Arc<Handle>, verb: Verb, length: u64) -> Operation {
@@ -250,7 +249,6 @@ fn contract_02_a_close_that_is_given_up_loses_no_error() {
             Arc::clone(&bench.shared),
             inode,
             OpenOptions::new().read(true).write(true).clone(),
-            Duration::MAX,
         );
         let _read = file.read_at_async(vec![0; 4096], 8192);
         drop(file.write_at_async(vec![0; 4096], 0));

@@ -60,7 +60,7 @@ impl Engine {
             |found| self.open_new_direct(path, &open, found),
         )?;
         let (shared, is_cut) = (Arc::clone(&self.owner.shared), open.truncate);
-        let file = DirectFile::new(shared, inode, open, self.owner.patience);
+        let file = DirectFile::new(shared, inode, open);
         if is_cut && !file.is_empty() {
             file.set_len(0)?;
         }
@@ -101,12 +101,7 @@ impl Engine {
         };
         if let Err(error) = refused {
             // The other handles may have been closed meanwhile, so this drop may be the last.
-            drop(DirectFile::new(
-                Arc::clone(&self.owner.shared),
-                inode,
-                open.clone(),
-                self.owner.patience,
-            ));
+            drop(DirectFile::new(Arc::clone(&self.owner.shared), inode, open.clone()));
             return Err(error.at_path(path));
         }
         // Another thread may be waiting for the close of the previous last handle.

@@ -12,9 +12,9 @@ use crate::core::engine::owner::{Control, Last, Life, Owner};
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::File;
 use crate::core::inode::Inode;
-use crate::core::knobs::Knob;
 use crate::core::lease::claim;
 use crate::core::open::options::OpenOptions;
+use crate::core::options::Options;
 use crate::core::recovery::KeeperState;
 use crate::core::shared::{Parts, Shared};
 use crate::core::stats::Stats;
@@ -35,7 +35,7 @@ pub(crate) use self::owner::Serving;
 /// A program normally has one engine and opens all its files with it. Clones share the same engine.
 ///
 /// Dropping the last clone writes everything out and waits for that, up to
-/// [`Builder::close_timeout`](crate::Builder::close_timeout). Errors go to
+/// [`Options::close_timeout`](crate::Options::close_timeout). Errors go to
 /// [`Builder::on_error`](crate::Builder::on_error). [`Engine::shutdown`] does the same and returns
 /// the error. Remaining handles then fail with `Shutdown`.
 ///
@@ -74,7 +74,6 @@ impl Engine {
     pub(crate) fn assemble(
         parts: Parts,
         watch_keeper: impl FnOnce(&Arc<Shared>) -> Result<()>,
-        patience: Duration,
     ) -> Result<Self> {
         let alive = parts.keeper.as_ref().and_then(|keeper| keeper.alive());
         let arena = Arc::clone(&parts.arena);
@@ -96,7 +95,6 @@ impl Engine {
             leases: watch,
             ended,
             description,
-            patience,
             life: Life::default(),
             control: Mutex::default(),
         };
@@ -150,7 +148,7 @@ impl Engine {
     /// Returns a handle of a file that is counted in the table.
     pub(crate) fn handle(&self, inode: Arc<Inode>, open: OpenOptions) -> Result<File> {
         let (shared, is_cut) = (Arc::clone(&self.owner.shared), open.truncate);
-        let file = File::new(shared, inode, open, self.owner.patience);
+        let file = File::new(shared, inode, open);
         if is_cut && !file.is_empty()? {
             file.set_len_unchecked(0)?;
         }
@@ -209,63 +207,49 @@ impl Engine {
         Batch::new(&self.owner.shared)
     }
 
-    /// Changes a knob of the running engine by name, such as `set("dirty_age", "500ms")`.
+    /// Returns the options of the engine. Does not block.
+    #[must_use]
+    pub fn options(&self) -> Options {
+        self.owner.shared.options()
+    }
+
+    /// Changes the options of the running engine, except those that are fixed once it is built
+    /// (`cache_bytes`, `buffer_bytes` and `backend`). Does not block, except to start the threads
+    /// of more `contexts`.
     ///
-    /// Does not block, except to start the threads of more `contexts`. A change takes effect from
-    /// the next pass of each context on. Lower limits of dirty bytes make writers wait until enough
-    /// is written. Files that move to another context keep their writes in flight.
-    /// Space reserved before a change of `prealloc` is given back when its file is closed.
-    ///
-    #[doc = include_str!("../knobs.md")]
+    /// A change takes effect from the next pass of each context on. Lower limits of dirty bytes make
+    /// writers wait until enough is written. Files that move to another context keep their writes in
+    /// flight. Space reserved before a change of `prealloc` is given back when its file is closed.
     ///
     /// ```
+    /// use std::time::Duration;
+    /// use forebay::{Engine, Options};
+    ///
     /// # fn main() -> forebay::Result<()> {
-    /// let engine = forebay::Engine::new()?;
-    /// engine.set("dirty_age", "500ms")?;
-    /// assert_eq!(engine.get("dirty_age")?, "500ms");
+    /// let engine = Engine::new()?;
+    /// engine.set_options(Options { dirty_age: Duration::from_millis(500), ..engine.options() })?;
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
     /// After an error nothing has changed.
-    /// - `InvalidInput` for an unknown name, an invalid value, a value that does not fit the other
-    ///   knobs, or a knob that is fixed; the message lists what is valid.
+    /// - `InvalidInput` for an invalid value, values that do not fit each other, or a change of an
+    ///   option that is fixed; the message lists what is valid.
+    /// - `NotPermitted` if `context_priority` is `Realtime` and the system does not allow it.
     /// - `Io` or `Unsupported` if another context could not be started.
     /// - `Shutdown` if the engine was shut down.
-    pub fn set(&self, name: &str, value: &str) -> Result<()> {
-        self.owner.shared.set(name, value)
-    }
-
-    /// Returns the value of a knob, as [`Engine::set`] takes it. Does not block.
-    ///
-    /// # Errors
-    /// `InvalidInput` for an unknown name; the message lists the known names.
-    pub fn get(&self, name: &str) -> Result<String> {
-        self.owner.shared.get(name)
-    }
-
-    /// Returns every knob with its value, its valid values and its meaning. Does not block.
-    #[must_use]
-    pub fn knobs(&self) -> Vec<Knob> {
-        self.owner.shared.knobs()
+    pub fn set_options(&self, options: Options) -> Result<()> {
+        self.owner.shared.change_options(|now| {
+            *now = options;
+            Ok(())
+        })
     }
 
     /// Returns the counters of the engine since it was built. Does not block.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.owner.shared.stats()
-    }
-
-    /// Returns a histogram of how long finished requests waited before their callers were woken, so
-    /// that several callers are woken together. Does not block.
-    ///
-    /// Each entry is the lower edge of a bucket and its count, shortest first, with four buckets
-    /// per doubling; the edge is zero for completions that were not held. Waits inside the
-    /// kernel (io_uring's `min_wait`) are not included.
-    #[must_use]
-    pub fn holds(&self) -> Vec<(Duration, u64)> {
-        self.owner.shared.holds()
     }
 
     /// Returns the state of the keeper, or `None` if the engine was built without one

@@ -45,8 +45,7 @@ pub struct Metadata {
     pub device: u64,
     /// Inode number. For a block device, a number that no file has.
     pub inode: u64,
-    /// Time of the last read that reached the file system. Reads from memory do not count; see
-    /// [`File::touch_accessed`].
+    /// Time of the last read that reached the file system. Reads from memory do not count.
     pub accessed: FileTime,
     /// Time of the last write that reached the file system. Accepted data that is not written yet
     /// does not count.
@@ -89,22 +88,6 @@ impl File {
             modified: status.modified,
             changed: status.changed,
         })
-    }
-
-    /// Sets `O_NOATIME` for all handles of the file until the last one is closed: reads leave the
-    /// time of the last access as it is. Otherwise each read that is not served from memory moves
-    /// it by the rules of the mount, and so does a write of a part of a page, which is read first.
-    ///
-    /// Does nothing if this process may not set that: it has to own the file or be root.
-    pub fn leave_accessed(&self) {
-        self.inode.file.leave_accessed();
-    }
-
-    /// Moves the time of the last access as a read of the file system does, by the rules of its
-    /// mount (`relatime`, `noatime`). For programs whose reads from memory have to be seen. The
-    /// time of the last change stays.
-    pub fn touch_accessed(&self) {
-        self.inode.file.touch_accessed();
     }
 
     /// Sets times of the file. Blocks until all data accepted before is written, because the
@@ -160,24 +143,7 @@ impl File {
     }
 }
 
-/// Extents and allocated space of a file, as [`File::layout`](crate::File::layout) returns them.
-///
-/// ```
-/// # use forebay::{Engine, ErrorKind, OpenOptions};
-/// # fn main() -> forebay::Result<()> {
-/// # let directory = tempfile::tempdir_in(".").unwrap();
-/// # let path = directory.path().join("file");
-/// # let engine = Engine::new()?;
-/// let file = engine.open(&path, OpenOptions::new().read(true).write(true).create(true))?;
-/// file.write_at(&[1; 65536], 0)?;
-/// file.sync_data()?;
-/// match file.layout() {
-///     Ok(layout) => println!("{} bytes in {} extents", layout.allocated_bytes, layout.extents),
-///     Err(error) => assert_eq!(error.kind(), ErrorKind::Unsupported),   // such as tmpfs
-/// }
-/// # file.close()
-/// # }
-/// ```
+/// Extents and allocated space of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Layout {
@@ -200,11 +166,5 @@ impl Layout {
                 .because(error)
         })?;
         Ok(Self { extents: extents.count, allocated_bytes: extents.bytes, reserved_bytes })
-    }
-
-    /// Returns the mean size of an extent in bytes, or 0 if the file has none.
-    #[must_use]
-    pub fn mean_extent_bytes(&self) -> u64 {
-        self.allocated_bytes.checked_div(self.extents).unwrap_or(0)
     }
 }

@@ -47,7 +47,7 @@ impl File {
     }
 
     /// Writes the file out and reports the last errors, as [`File::close`] does, but keeps the
-    /// handle. Blocks for at most [`Builder::close_timeout`](crate::Builder::close_timeout).
+    /// handle. Blocks for at most [`Options::close_timeout`](crate::Options::close_timeout).
     ///
     /// It is for handles that cannot be closed, because they are behind a reference or shared by an
     /// `Arc`. If nothing is written after it, dropping the handle later loses no error. The last
@@ -57,7 +57,7 @@ impl File {
     /// # Errors
     /// As [`File::close`].
     pub fn finish(&self) -> Result<()> {
-        let deadline = clock::instant().checked_add(self.patience);
+        let deadline = clock::instant().checked_add(self.shared.close_timeout());
         wait::block_on_until(self.finish_async(), deadline).unwrap_or_else(|| {
             Err(Error::late(&self.inode.path)
                 .remedy("the writing continues; Builder::on_error reports its errors"))
@@ -131,7 +131,7 @@ impl File {
     }
 
     /// Writes the file out, closes the handle, and reports the last errors. Blocks for at most
-    /// [`Builder::close_timeout`](crate::Builder::close_timeout).
+    /// [`Options::close_timeout`](crate::Options::close_timeout).
     ///
     /// Written data is not flushed: call a sync before, if data must survive a power cut. Closing
     /// the last handle gives back reserved space. If nothing is left to write, the calling thread
@@ -142,8 +142,8 @@ impl File {
     /// As [`File::sync_data`]; `TimedOut` if the device did not finish in time. The writing then
     /// continues, and [`Builder::on_error`](crate::Builder::on_error) reports its errors.
     pub fn close(self) -> Result<()> {
-        let (patience, path) = (self.patience, self.inode.path.clone());
-        let deadline = clock::instant().checked_add(patience);
+        let (timeout, path) = (self.shared.close_timeout(), self.inode.path.clone());
+        let deadline = clock::instant().checked_add(timeout);
         wait::block_on_until(self.close_async(), deadline).unwrap_or_else(|| {
             Err(Error::late(&path)
                 .remedy("the writing continues; Builder::on_error reports its errors"))

@@ -11,7 +11,6 @@ mod endings;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
 
 use forebay_cache::limits::MAX_OFFSET;
 use forebay_cache::{Caching, Liberties};
@@ -56,7 +55,6 @@ pub struct File {
     pub(crate) shared: Arc<Shared>,
     pub(crate) inode: Arc<Inode>,
     pub(crate) open: OpenOptions,
-    pub(super) patience: Duration,
     /// Number of the last page error that this handle has reported.
     pub(super) seen: AtomicU64,
     pub(super) closed: bool,
@@ -72,13 +70,8 @@ impl std::fmt::Debug for File {
 }
 
 impl File {
-    pub(crate) fn new(
-        shared: Arc<Shared>,
-        inode: Arc<Inode>,
-        open: OpenOptions,
-        patience: Duration,
-    ) -> Self {
-        Self { shared, inode, open, patience, seen: AtomicU64::new(0), closed: false }
+    pub(crate) fn new(shared: Arc<Shared>, inode: Arc<Inode>, open: OpenOptions) -> Self {
+        Self { shared, inode, open, seen: AtomicU64::new(0), closed: false }
     }
 
     /// Returns whether pages that it writes and reads stay in memory.
@@ -136,22 +129,12 @@ impl File {
         }
     }
 
-    /// Returns the number of the writeback context that the file belongs to now, from 0. The knob
-    /// `affinity` ([`Engine::set`](crate::Engine::set)) decides it.
-    #[must_use]
-    pub fn context(&self) -> usize {
-        self.inode.home.context()
-    }
-
-    /// Returns the extents of the file and the space reserved for it. Blocks: the file system
-    /// writes out what the page cache of the kernel holds of the file.
-    ///
-    /// Data that the engine has not written yet is not included.
+    /// Returns the extents of the file and the space reserved for it. Blocks.
     ///
     /// # Errors
     /// `Unsupported` on a block device, or if the file system does not report extents;
     /// `WouldDeadlock` on a thread of the engine.
-    pub fn layout(&self) -> Result<Layout> {
+    pub(crate) fn layout(&self) -> Result<Layout> {
         self.shared.check()?;
         wait::may_block()?;
         Layout::of(&self.inode)

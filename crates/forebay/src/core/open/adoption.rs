@@ -26,10 +26,11 @@ use crate::platform::{Coverage, FrameState, Header, Kind, clock};
 /// Engine and files taken over from a dead program by [`Builder::adopt`](crate::Builder::adopt).
 ///
 /// ```no_run
-/// use forebay::{Adopted, Engine};
+/// use forebay::{Adopted, Engine, Options};
 ///
 /// # fn main() -> forebay::Result<()> {
-/// let Adopted { engine, files, clean_pages, .. } = Engine::adopt("/run/app/keeper.socket")?;
+/// let builder = Engine::builder(Options::default());
+/// let Adopted { engine, files, clean_pages, .. } = builder.adopt("/run/app/keeper.socket")?;
 /// println!("{} files, {} pages in memory", files.len(), clean_pages);
 /// for file in files {
 ///     file.close()?;
@@ -112,7 +113,7 @@ impl Engine {
         for file in taken {
             let (inode, of_file) = self.begin_with(file);
             pages += of_file;
-            files.push(File::new(Arc::clone(shared), inode, open.clone(), self.owner.patience));
+            files.push(File::new(Arc::clone(shared), inode, open.clone()));
         }
         Ok((files, pages))
     }

@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             place = place
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1_442_695_040_888_963_407);
-            batch.push(file.read_at_async(buffer, (place >> 33) % pages * 4096));
+            batch.push(file.read_at(buffer, (place >> 33) % pages * 4096));
         }
         drop(plug);
         for read in batch {
@@ -41,6 +41,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let stats = engine.stats();
     println!("{:.0} reads a second", done as f64 / start.elapsed().as_secs_f64());
     println!("{:.1} reads for each system call", stats.bios as f64 / stats.doorbells as f64);
-    file.close()?;
+    file.close().wait()?;
     Ok(())
 }

@@ -89,7 +89,7 @@ fn main() -> forebay::Result<()> {
         of[ROUNDS / 2]
     });
     println!("median {copied:>7.0} ns {written:>7.0} ns {accepted:>7.0} ns");
-    ours.iter().try_for_each(|file| file.discard_dirty().map(drop))?;
+    ours.iter().try_for_each(|file| file.abandon_unwritten().map(drop))?;
     std::fs::remove_dir_all(&directory).expect("its own files go");
     Ok(())
 }

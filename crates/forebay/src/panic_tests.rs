@@ -130,7 +130,7 @@ fn contract_21_a_panic_under_a_files_lock_ends_that_file_alone() {
         assert_interrupted(file.write_at(&vec![1; 4 << 20], 0), &path);
         assert_interrupted(file.append(b"more"), &path);
         assert_interrupted(file.set_len(7), &path);
-        assert_interrupted(file.discard_dirty(), &path);
+        assert_interrupted(file.abandon_unwritten(), &path);
         assert_interrupted(file.read_at(&mut [0; 100], 0), &path);
     }
     let late = engine.open(&path, &existing()).unwrap();
@@ -325,8 +325,8 @@ fn contract_21_a_panic_in_a_change_of_a_direct_file_ends_that_file_alone() {
         file.inode.change.trap.store(nth, Ordering::SeqCst);
         // The first write covers part of a block, and the second moves the end.
         let writes = [(pattern(nth, 5000), 100), (pattern(nth, 8192), LENGTH as u64)];
-        let writes = writes.map(|(bytes, offset)| file.write_at_async(bytes, offset));
-        let other_write = other.write_at_async(pattern(nth, 5000), 100);
+        let writes = writes.map(|(bytes, offset)| file.write_at(bytes, offset));
+        let other_write = other.write_at(pattern(nth, 5000), 100);
         for write in writes {
             let (result, bytes) = wait::drive(write);
             assert!(!bytes.is_empty(), "the memory comes back");
@@ -338,16 +338,16 @@ fn contract_21_a_panic_in_a_change_of_a_direct_file_ends_that_file_alone() {
         let _ = (file.read_at(vec![0; 100], 50), file.sync_data(), file.set_len(LENGTH as u64));
         is_sprung = file.inode.change.trap.load(Ordering::SeqCst) == 0;
         if is_sprung {
-            assert_interrupted(file.sync_all(), &path);
-            assert_interrupted(second.read_at(vec![0; 10], 0).0, &path);
-            assert_interrupted(file.close(), &path);
-            assert_interrupted(second.close(), &path);
+            assert_interrupted(file.sync_all().wait(), &path);
+            assert_interrupted(second.read_at(vec![0; 10], 0).wait().0, &path);
+            assert_interrupted(file.close().wait(), &path);
+            assert_interrupted(second.close().wait(), &path);
         }
-        other.sync_data().unwrap();
-        let (read, bytes) = other.read_at(vec![0; 5000], 100);
+        other.sync_data().wait().unwrap();
+        let (read, bytes) = other.read_at(vec![0; 5000], 100).wait();
         assert!(read.unwrap() == 5000 && bytes == pattern(nth, 5000));
     }
-    other.close().unwrap();
+    other.close().wait().unwrap();
     engine.shutdown(SOON).unwrap();
 }
 

@@ -9,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use forebay::{Engine, ErrorKind, Options};
+use forebay::{Cursor, Engine, ErrorKind, Options};
 use forebay_block::random::Random;
 use support::device::{Device, Shape};
 use support::mount::{FileSystem, Memory, Mount};
@@ -489,8 +489,8 @@ fn free_at_once(device: &Path) {
             file.close().unwrap();
             drop(claim(device).unwrap());
             let file = engine.open_direct(device, &how::write()).unwrap();
-            file.write_at(pattern(round, 10_000), round * 1000).0.unwrap();
-            file.close().unwrap();
+            file.write_at(pattern(round, 10_000), round * 1000).wait().0.unwrap();
+            file.close().wait().unwrap();
             drop(claim(device).unwrap());
         }
         let file = engine.open(device, &how::write()).unwrap();
@@ -555,7 +555,7 @@ fn contract_10_a_device_that_refuses_writes_is_read() {
     assert_eq!(engine.stats().bios, before, "its pages stay after an open that was refused");
     file.close().unwrap();
     let file = engine.open_direct(device.path(), &how::read()).unwrap();
-    let (read, buffer) = file.read_at(vec![0; data.len() + 10], 0);
+    let (read, buffer) = file.read_at(vec![0; data.len() + 10], 0).wait();
     assert!(read.unwrap() == data.len() && buffer[..data.len()] == data);
 }
 
@@ -612,7 +612,7 @@ fn contract_10_a_device_that_goes_away_is_an_error() {
     assert!(buffer == [8; 5000]);
     assert_eq!(kind_of(file.sync_data()), ErrorKind::Io);
     // The way out; the size is what it was, whatever the device says now.
-    assert!(file.discard_dirty().unwrap() >= 3 * PAGE);
+    assert!(file.abandon_unwritten().unwrap() >= 3 * PAGE);
     assert_eq!(file.len().unwrap(), 4 * MIB);
     file.close().unwrap();
     drop(claim(device.path()).unwrap());
@@ -632,25 +632,25 @@ fn contract_10_past_the_cache() {
             let (offset, length) = place(&mut random, size);
             let what = format!("{shape:?}, operation {operation}");
             if random.below(2) == 0 {
-                let (written, data) = file.write_at(pattern(random.draw(), length), offset);
+                let (written, data) = file.write_at(pattern(random.draw(), length), offset).wait();
                 assert_eq!(written.unwrap(), length, "{what}");
                 model.write(offset as usize, &data);
             } else {
                 let (offset, expected) =
                     (offset + 700, (size - offset).saturating_sub(700).min(length as u64));
-                let (read, buffer) = file.read_at(vec![0; length], offset);
+                let (read, buffer) = file.read_at(vec![0; length], offset).wait();
                 assert_eq!(read.unwrap() as u64, expected, "{what}");
                 model.assert(offset.min(size) as usize, &buffer[..expected as usize], &what);
             }
         }
         for (offset, length) in [(size - 1, 2), (size, 512), (u64::MAX, 1)] {
-            let (refused, _) = file.write_at(vec![1; length], offset);
+            let (refused, _) = file.write_at(vec![1; length], offset).wait();
             assert_eq!(kind_of(refused), ErrorKind::NoSpace);
         }
-        assert_eq!(kind_of(file.set_len(0)), ErrorKind::Unsupported);
-        file.sync_data().unwrap();
+        assert_eq!(kind_of(file.set_len(0).wait()), ErrorKind::Unsupported);
+        file.sync_data().wait().unwrap();
         model.assert(0, &device.stored(), "synced");
-        file.close().unwrap();
+        file.close().wait().unwrap();
     }
 }
 
@@ -660,10 +660,11 @@ fn contract_10_a_cursor_comes_to_the_end_of_the_device() {
     let Some(device) = Device::new("a_cursor_comes_to_the_end", shape) else { return };
     let engine = engine();
     let file = engine.open(device.path(), &how::write()).unwrap();
-    let mut cursor = file.cursor();
+    let mut cursor = Cursor::new(&file);
     // As much as there is room for, and then the reason.
     let error = std::io::copy(&mut std::io::repeat(7), &mut cursor).unwrap_err();
-    assert_eq!((error.kind(), cursor.position()), (std::io::ErrorKind::StorageFull, shape.size()));
+    assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+    assert_eq!(cursor.stream_position().unwrap(), shape.size());
     cursor.seek(SeekFrom::End(-1000)).unwrap();
     assert_eq!(cursor.write(&pattern(1, 5000)).unwrap(), 1000);
     file.close().unwrap();

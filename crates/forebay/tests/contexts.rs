@@ -226,14 +226,14 @@ fn direct_files_stay_while_others_go() {
     for number in ["1", "4", "2", "3"].into_iter().cycle().take(40) {
         knobs::set(&engine, "contexts", number).unwrap();
         let data = pattern(random.draw(), 8192);
-        let (written, _) = direct.write_at_async(data.clone(), 4096).wait();
+        let (written, _) = direct.write_at(data.clone(), 4096).wait();
         written.unwrap();
         twins.iter_mut().for_each(|twin| twin.write(&mut random));
-        let (read, found) = direct.read_at_async(vec![0; 8192], 4096).wait();
+        let (read, found) = direct.read_at(vec![0; 8192], 4096).wait();
         assert_eq!(read.unwrap(), 8192);
         assert_eq!(found, data);
     }
-    direct.close().unwrap();
+    direct.close().wait().unwrap();
     twins.into_iter().for_each(Twin::end);
 }
 

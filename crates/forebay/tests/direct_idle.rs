@@ -39,10 +39,10 @@ fn contract_16_an_open_direct_file_uses_no_processor() {
     {
         let _plug = engine.plug();
         for part in 0..50 {
-            drop(file.write_at_async(vec![1; 1000], part * 1000));
+            drop(file.write_at(vec![1; 1000], part * 1000));
         }
     }
-    file.sync_data().unwrap();
+    file.sync_data().wait().unwrap();
     let _plug = engine.plug();
     // A thread that sleeps is not switched, however long one looks.
     let is_quiet = || {
@@ -54,6 +54,6 @@ fn contract_16_an_open_direct_file_uses_no_processor() {
         eventually(Duration::from_secs(20), is_quiet),
         "the engine's thread never comes to rest"
     );
-    drop(file.write_at_async(vec![1; 1000], 0));
+    drop(file.write_at(vec![1; 1000], 0));
     assert!(eventually(Duration::from_secs(20), is_quiet), "nor after a plug's deadline");
 }

@@ -169,10 +169,10 @@ fn contract_02_reads_fail_for_a_while_on_xfs() {
     reads_fail_for_a_while(FileSystem::Xfs);
 }
 
-/// Writing out without a flush, and ending without closing, report the same errors as a sync.
+/// Writing out without a flush reports the same errors as a sync.
 #[test]
-fn contract_02_a_finish_reports_a_failed_page() {
-    let name = "a_finish_reports_a_failed_page";
+fn contract_02_a_write_out_reports_a_failed_page() {
+    let name = "a_write_out_reports_a_failed_page";
     let Some(disk) = Disk::new(name, FileSystem::Ext4, 128 * MIB, Fails::Writes) else { return };
     let path = disk.path().join("file");
     durable(&path);
@@ -184,13 +184,12 @@ fn contract_02_a_finish_reports_a_failed_page() {
     disk.fail();
     for _ in 0..2 {
         assert!(is_io(&file.write_out().unwrap_err()), "the page is still not written");
-        assert!(is_io(&file.finish().unwrap_err()), "the page is still not written");
     }
     disk.heal();
-    file.finish().expect("this handle has reported the error");
+    file.write_out().expect("this handle has reported the error");
     assert_on_disk(&path, &new, "after the device came back");
-    assert!(is_io(&other.finish().unwrap_err()), "once to each handle");
-    other.finish().expect("and once");
+    assert!(is_io(&other.write_out().unwrap_err()), "once to each handle");
+    other.write_out().expect("and once");
     other.close().unwrap();
     file.close().unwrap();
 }
@@ -307,7 +306,7 @@ fn contract_02_a_failed_flush_that_no_call_has_returned_is_reported_to_the_callb
             let file = engine.open(&path, &how::write()).unwrap();
             file.write_at(&pattern(2, 5000), 0).unwrap();
             disk.fail();
-            let mut syncing = Box::pin(file.sync_data_async());
+            let mut syncing = Box::pin(file.asynchronous().sync_data());
             let mut context = Context::from_waker(Waker::noop());
             let mut polled = syncing.as_mut().poll(&mut context);
             let waited = polled.is_pending();
@@ -352,7 +351,7 @@ fn contract_02_the_shutdown_returns_a_failed_flush_that_no_call_has_returned() {
         let file = engine.open(&path, &how::write()).unwrap();
         file.write_at(&pattern(2, 5000), 0).unwrap();
         disk.fail();
-        let mut syncing = Box::pin(file.sync_data_async());
+        let mut syncing = Box::pin(file.asynchronous().sync_data());
         let polled = syncing.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         std::thread::sleep(Duration::from_secs(1));
         drop(syncing);
@@ -380,7 +379,7 @@ fn contract_05_the_error_of_a_shutdown_that_was_given_up_is_reported_to_the_call
     let file = engine.open(&path, &how::write()).unwrap();
     disk.fail();
     file.write_at(&pattern(2, 5000), 0).unwrap();
-    let mut ending = Box::pin(engine.shutdown_async(SOON));
+    let mut ending = Box::pin(engine.asynchronous().shutdown(SOON));
     assert!(ending.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     drop(ending);
     assert!(eventually(SOON, || reported.lock().unwrap().iter().any(is_io_kind)), "no error came");
@@ -411,7 +410,7 @@ fn contract_02_what_cannot_be_written_can_be_dropped() {
     assert_eq!(other.len().unwrap(), LENGTH as u64 + 30_000);
     disk.fail();
     assert!(is_io(&file.sync_data().unwrap_err()));
-    assert_eq!(file.discard_dirty().unwrap(), LENGTH as u64 + 8 * 4096);
+    assert_eq!(file.abandon_unwritten().unwrap(), LENGTH as u64 + 8 * 4096);
     assert_eq!(engine.stats().dirty_bytes, 0, "its memory is free");
     assert_eq!(other.len().unwrap(), LENGTH as u64, "the size is the file system's");
     // Not before: a sync is a flush too, and the file system has something to write for that.
@@ -426,7 +425,7 @@ fn contract_02_what_cannot_be_written_can_be_dropped() {
     assert!(through == pattern(1, LENGTH), "what was there before");
     file.append(b"more").unwrap();
     file.sync_data().unwrap();
-    assert_eq!(file.discard_dirty().unwrap(), 0, "nothing is dirty, nothing is dropped");
+    assert_eq!(file.abandon_unwritten().unwrap(), 0, "nothing is dirty, nothing is dropped");
     other.sync_data().expect("and nobody told");
     let mut expected = pattern(1, LENGTH);
     expected.extend_from_slice(b"more");
@@ -450,7 +449,7 @@ fn contract_02_dropping_what_is_dirty_does_not_undo_a_failed_flush() {
     assert_eq!(kind_of(file.sync_data()), ErrorKind::Poisoned);
     disk.heal();
     file.write_at(&pattern(3, 5000), 0).unwrap();
-    assert_eq!(file.discard_dirty().unwrap(), 8192);
+    assert_eq!(file.abandon_unwritten().unwrap(), 8192);
     assert_eq!(kind_of(file.sync_data()), ErrorKind::Poisoned);
     assert_eq!(kind_of(file.close()), ErrorKind::Poisoned);
     let fresh = engine.open(&path, &how::write()).unwrap();
@@ -469,9 +468,9 @@ fn contract_02_only_who_may_write_may_drop() {
     let [reader, writer] =
         [&how::read(), &how::write()].map(|open| engine.open(&path, open).unwrap());
     writer.write_at(&[2; 100], 50).unwrap();
-    assert_eq!(kind_of(reader.discard_dirty()), ErrorKind::NotPermitted);
+    assert_eq!(kind_of(reader.abandon_unwritten()), ErrorKind::NotPermitted);
     assert_eq!(reader.len().unwrap(), 150);
-    assert_eq!(support::block_on(writer.discard_dirty_async()).unwrap(), 4096);
+    assert_eq!(support::block_on(writer.asynchronous().abandon_unwritten()).unwrap(), 4096);
     assert_eq!(reader.len().unwrap(), 100);
     writer.close().unwrap();
     assert_eq!(std::fs::read(&path).unwrap(), [1; 100]);
@@ -558,7 +557,7 @@ fn contract_02_a_dead_device_does_not_hold_the_memory_of_all() {
             assert!(dirty <= 9 << 20, "{dirty} bytes dirty");
             assert!(is_io(&fill(&one)) && is_io(&fill(&two)));
             for file in [one, two] {
-                file.discard_dirty().unwrap();
+                file.abandon_unwritten().unwrap();
             }
             assert_eq!(engine.stats().dirty_bytes, 0);
         }

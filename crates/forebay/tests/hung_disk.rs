@@ -116,7 +116,7 @@ fn contract_02_and_05_what_is_in_flight_is_not_dropped() {
     assert!(eventually(SOON, || disk.is_busy()));
     let (reported, report) = std::sync::mpsc::channel();
     let dropped = std::thread::spawn(move || {
-        let dropped = dropping.discard_dirty();
+        let dropped = dropping.abandon_unwritten();
         reported.send(()).unwrap();
         dropped
     });

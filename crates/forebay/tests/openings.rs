@@ -78,7 +78,7 @@ fn contract_05_an_open_that_blocks_holds_up_neither_other_opens_nor_the_shutdown
         let file = clone.open(&path, &how::create()).unwrap();
         file.write_at(b"beside", 0).unwrap();
         file.close().unwrap();
-        clone.open_direct(&path, &how::read()).unwrap().close().unwrap();
+        clone.open_direct(&path, &how::read()).unwrap().close().wait().unwrap();
         clone.serve_control(path.with_extension("socket")).unwrap();
     });
     let clone = engine.clone();
@@ -246,19 +246,19 @@ fn past_the_cache_too_a_handle_for_reading_reads_and_a_later_one_writes() {
     let reader = engine.open_direct(&program, &how::read()).unwrap();
     let runs = || Command::new(&program).status().is_ok_and(|status| status.success());
     assert!(eventually(SOON, runs), "{:?}", Command::new(&program).status());
-    let (read, buffer) = reader.read_at(vec![0; 4096], 0);
+    let (read, buffer) = reader.read_at(vec![0; 4096], 0).wait();
     assert_eq!(read.unwrap(), 4096);
     assert!(buffer[..] == std::fs::read(&program).unwrap()[..4096]);
     let writer = engine.open_direct(&program, &how::write()).unwrap();
     for (at, length) in [(0, 4096), (5000, 100)] {
         let data = pattern(at, length);
-        writer.write_at(data.clone(), at).0.unwrap();
-        let (read, buffer) = reader.read_at(vec![0; length], at);
+        writer.write_at(data.clone(), at).wait().0.unwrap();
+        let (read, buffer) = reader.read_at(vec![0; length], at).wait();
         assert_eq!((read.unwrap(), buffer), (length, data));
     }
-    writer.sync_data().unwrap();
+    writer.sync_data().wait().unwrap();
     drop(writer);
-    reader.close().unwrap();
+    reader.close().wait().unwrap();
 }
 
 #[test]

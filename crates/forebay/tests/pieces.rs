@@ -62,13 +62,13 @@ fn contract_13_reads_across_the_end_do_not_fail_where_free_space_is_in_pieces() 
                 let end = content.len() as u64;
                 let from = end.saturating_sub(random.below(9_000));
                 let length = [4096, 16_384, 65_536][random.below(3) as usize];
-                let (read, bytes) = file.read_at(vec![0; length], from);
+                let (read, bytes) = file.read_at(vec![0; length], from).wait();
                 let expected = &content[from as usize..];
                 let expected = &expected[..expected.len().min(length)];
                 assert_eq!(read.unwrap(), expected.len(), "{path:?} at {from} of {end}");
                 assert_eq!(&bytes[..expected.len()], expected, "{path:?} at {from}");
             }
-            file.close().unwrap();
+            file.close().wait().unwrap();
             std::fs::remove_file(&path).unwrap();
         }
     }

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, ErrorKind, File};
+use forebay::{AsyncFile, Engine, ErrorKind, File};
 use support::load::{
     count_engine_panics, elsewhere_all_is_well, engine, lose_power_under_load, no_engine_panics,
 };
@@ -114,7 +114,7 @@ fn files(engine: &Engine, mount: &Mount) -> Vec<File> {
 /// thread.
 fn begin_to_close(file: File) -> Option<Pin<Box<impl Future<Output = forebay::Result<()>>>>> {
     file.write_at(&[1; 40960], 0).unwrap();
-    let mut closing = Box::pin(file.close_async());
+    let mut closing = Box::pin(AsyncFile::close(file));
     match closing.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Pending => Some(closing),
         Poll::Ready(result) => {

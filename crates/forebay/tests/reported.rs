@@ -6,7 +6,7 @@ use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use forebay::Engine;
+use forebay::{Cursor, Engine};
 use support::how;
 use support::pattern;
 
@@ -92,7 +92,7 @@ fn contract_01_writes_without_an_offset_follow_each_other() {
     let engine = Engine::new().unwrap();
     let file = engine.open(directory.path().join("file"), &how::create()).unwrap();
     let want = pattern(7, 300_000);
-    let mut cursor = file.cursor();
+    let mut cursor = Cursor::new(&file);
     for piece in want.chunks(16_384) {
         cursor.write_all(piece).unwrap();
     }

@@ -64,7 +64,7 @@ fn contract_01_two_threads_sync_a_file_while_a_third_truncates_it() {
         scope.spawn(move || {
             let mut context = std::task::Context::from_waker(std::task::Waker::noop());
             while !is_over.load(Ordering::Relaxed) {
-                let mut sync = Box::pin(file.sync_data_async());
+                let mut sync = Box::pin(file.asynchronous().sync_data());
                 let _ = sync.as_mut().poll(&mut context);
                 drop(sync);
                 std::thread::yield_now();

@@ -193,7 +193,7 @@ fn nothing_is_said_of_what_was_dropped() {
     let file = bench.open_with(20_000);
     file.write_at(&pattern(2, 30_000), 2000).unwrap();
     file.write_at(&pattern(2, 30), 19_000).unwrap();
-    file.discard_dirty().unwrap();
+    file.abandon_unwritten().unwrap();
     assert_eq!((bench.dirty(), bench.account().record.size), (vec![], 20_000));
     file.close().unwrap();
     assert!(std::fs::read(bench.path()).unwrap() == pattern(1, 20_000));

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::time::Duration;
 
 use forebay::options::Prealloc;
-use forebay::{Engine, ErrorKind, File, Options};
+use forebay::{AsyncFile, Engine, ErrorKind, File, Options};
 use support::mount::{FileSystem, Frozen, Mount};
 use support::{MIB, PAGE, assert_on_disk, eventually, how, kind_of, knobs, pattern, within};
 
@@ -117,12 +117,12 @@ fn contract_11_a_waker_may_drop_a_file() {
         *freezes.lock().unwrap() = Some(mount.freeze());
         {
             let data = vec![3; 12 << 20];
-            let mut fills = pin!(bulk.write_at_async(&data, 0));
+            let mut fills = pin!(bulk.asynchronous().write_at(&data, 0));
             assert!(poll(fills.as_mut(), Waker::noop()).is_pending());
         }
         let page = [4; PAGE as usize];
         {
-            let mut writes = pin!(first.write_at_async(&page, 256 << 10));
+            let mut writes = pin!(first.asynchronous().write_at(&page, 256 << 10));
             assert!(poll(writes.as_mut(), Waker::noop()).is_pending());
             // Room for one grant of 16 pages, and for half of another one.
             let limit = (dirty_pages(&engine) + 24) * PAGE;
@@ -137,7 +137,7 @@ fn contract_11_a_waker_may_drop_a_file() {
                 woken.fetch_add(1, Ordering::SeqCst);
             })
         };
-        let mut waits = pin!(second.write_at_async(&page, 256 << 10));
+        let mut waits = pin!(second.asynchronous().write_at(&page, 256 << 10));
         assert!(poll(waits.as_mut(), &drops).is_pending());
         drop(first);
         assert!(woken.load(Ordering::SeqCst) > 0, "the room was not given on");
@@ -235,23 +235,23 @@ fn contract_11_wakers_that_call_the_engine_meet_no_lock() {
         let data = pattern(5, 6 << 20);
         let work = async {
             for round in 0..4 {
-                file.write_at_async(&data, round * 1000).await?;
-                file.append_async(&data[..10_000]).await?;
-                file.sync_data_async().await?;
+                file.asynchronous().write_at(&data, round * 1000).await?;
+                file.asynchronous().append(&data[..10_000]).await?;
+                file.asynchronous().sync_data().await?;
                 let mut buffer = vec![0; 6 << 20];
-                file.read_at_async(&mut buffer, round * 1000).await?;
+                file.asynchronous().read_at(&mut buffer, round * 1000).await?;
                 assert!(buffer == data);
             }
-            file.set_len_async(6 << 20).await?;
-            file.write_at_async(&data, 0).await?;
-            file.discard_dirty_async().await?;
+            file.asynchronous().set_len(6 << 20).await?;
+            file.asynchronous().write_at(&data, 0).await?;
+            file.asynchronous().abandon_unwritten().await?;
             for round in 0..20 {
-                direct.write_at_async(vec![1; 8192], round * 8192).await.0?;
-                drop(direct.read_at_async(vec![0; 5000], round * 4096));
-                direct.sync_data_async().await?;
+                direct.write_at(vec![1; 8192], round * 8192).await.0?;
+                drop(direct.read_at(vec![0; 5000], round * 4096));
+                direct.sync_data().await?;
             }
-            direct.close_async().await?;
-            spare.close_async().await
+            direct.close().await?;
+            AsyncFile::close(spare).await
         };
         let mut work = pin!(work);
         let result = loop {
@@ -339,9 +339,10 @@ fn contract_02_a_panic_in_a_waker_loses_no_data_and_no_wake() {
             })
         };
         // The one that panics is woken first.
-        let (mut first, mut second) = (pin!(file.sync_data_async()), pin!(file.sync_data_async()));
+        let (mut first, mut second) =
+            (pin!(file.asynchronous().sync_data()), pin!(file.asynchronous().sync_data()));
         let (mut third, mut fourth) =
-            (direct.write_at_async(vec![1; 4096], 0), direct.write_at_async(vec![1; 4096], 4096));
+            (direct.write_at(vec![1; 4096], 0), direct.write_at(vec![1; 4096], 4096));
         let before = poll(first.as_mut(), &panics).is_pending();
         let after = poll(second.as_mut(), &counts).is_pending();
         let _ = poll(Pin::new(&mut third), &panics);
@@ -497,7 +498,7 @@ fn contract_12_the_last_engine_dropped_by_a_waker_ends() {
         waker(move || drop_from(&engine))
     };
     let here = engine.lock().unwrap();
-    let mut syncs = pin!(file.sync_data_async());
+    let mut syncs = pin!(file.asynchronous().sync_data());
     // A sync that has ended before it is polled wakes nobody.
     let is_pending = poll(syncs.as_mut(), &drops).is_pending();
     drop(here);

@@ -289,7 +289,7 @@ impl Drop for Share {
 /// Drops what was written to a file and not written out, and closes it.
 pub(crate) fn discard(file: File) {
     // An error here concerns a file that is gone.
-    let _ = file.discard_dirty();
+    let _ = file.abandon_unwritten();
     let _ = file.close();
 }
 

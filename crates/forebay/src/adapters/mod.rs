@@ -1,7 +1,9 @@
-//! Traits and buffers of other libraries: `std::io` and its vectors, and with features of the same
+//! The calls that wait as futures; and traits and buffers of other libraries: `std::io`, and with
+//! features of the same
 //! names `bytes`, `serde` and `tokio`; and descriptors.
 
 mod ahead;
+pub(crate) mod asynchronous;
 #[cfg(feature = "bytes")]
 mod bytes;
 pub(crate) mod cursor;

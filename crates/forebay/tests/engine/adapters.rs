@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::positioned::{Positioned, assert_as_over_a_vector};
 use crate::support::mount::{FileSystem, Mount};
 use crate::support::{self, MIB, assert_on_disk, how, pattern};
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::BytesMut;
 use forebay::{Cursor, Engine, ErrorKind, File, Options};
 use forebay_block::random::Random;
 
@@ -49,7 +49,7 @@ impl Positioned for Blocking<'_> {
 fn a_cursor_is_as_one_over_a_vector() {
     assert_as_over_a_vector(
         &engine(),
-        |file, take| take(&mut Blocking(file.cursor())),
+        |file, take| take(&mut Blocking(Cursor::new(&file))),
         "through a cursor",
     );
 }
@@ -60,16 +60,16 @@ fn a_cursor_of_a_handle_for_appending_writes_at_the_end() {
     let path = directory.path().join("log");
     std::fs::write(&path, b"there").unwrap();
     let file = Arc::new(engine.open(&path, &how::append()).unwrap());
-    let (mut one, mut other) = (Cursor::new(Arc::clone(&file)), file.cursor());
+    let (mut one, mut other) = (Cursor::new(Arc::clone(&file)), Cursor::new(&*file));
     assert_eq!(one.write(b" one").unwrap(), 4);
     assert_eq!(other.write_vectored(&[IoSlice::new(b" o"), IoSlice::new(b"ther")]).unwrap(), 6);
-    assert_eq!((one.position(), other.position()), (9, 15));
+    assert_eq!((one.stream_position().unwrap(), other.stream_position().unwrap()), (9, 15));
     one.rewind().unwrap();
     let mut word = [0; 5];
     one.read_exact(&mut word).unwrap();
     assert_eq!(&word, b"there");
     one.write_all(b" again").unwrap();
-    assert_eq!(one.position(), 21);
+    assert_eq!(one.stream_position().unwrap(), 21);
     let mut all = String::new();
     other.rewind().unwrap();
     other.read_to_string(&mut all).unwrap();
@@ -89,9 +89,10 @@ fn errors_keep_their_kind_and_themselves() {
     assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
     let inner = error.get_ref().unwrap().downcast_ref::<forebay::Error>().unwrap();
     assert_eq!(inner.kind(), ErrorKind::NotPermitted);
-    assert!(error.to_string().contains("file") && reader.position() == 0, "{error}");
+    assert!(error.to_string().contains("file"), "{error}");
+    assert_eq!(reader.stream_position().unwrap(), 0);
     let mut far = Cursor::new(engine.open(&path, &how::write()).unwrap());
-    far.set_position(u64::MAX - 1);
+    far.seek(SeekFrom::Start(u64::MAX - 1)).unwrap();
     assert_eq!(far.write(b"abc").unwrap_err().kind(), io::ErrorKind::InvalidInput);
     assert_eq!(far.read(&mut [0; 10]).unwrap(), 0);
     assert_eq!(far.seek(SeekFrom::Current(5)).unwrap_err().kind(), io::ErrorKind::InvalidInput);
@@ -132,7 +133,9 @@ fn vectors_are_one_stretch() {
                     IoSlice::new(piece)
                 })
                 .collect();
-            file.write_vectored_at(&slices, offset as u64).unwrap();
+            let mut cursor = Cursor::new(&file);
+            cursor.seek(SeekFrom::Start(offset as u64)).unwrap();
+            assert_eq!(cursor.write_vectored(&slices).unwrap(), whole);
             if whole > 0 {
                 model.resize(model.len().max(offset + whole), 0);
                 model[offset..offset + whole].copy_from_slice(&data);
@@ -141,7 +144,9 @@ fn vectors_are_one_stretch() {
             let mut buffers: Vec<Vec<u8>> = lengths.iter().map(|length| vec![0; *length]).collect();
             let mut slices: Vec<IoSliceMut<'_>> =
                 buffers.iter_mut().map(|buffer| IoSliceMut::new(buffer)).collect();
-            let read = file.read_vectored_at(&mut slices, offset as u64).unwrap();
+            let mut cursor = Cursor::new(&file);
+            cursor.seek(SeekFrom::Start(offset as u64)).unwrap();
+            let read = cursor.read_vectored(&mut slices).unwrap();
             let expected = &model[offset.min(model.len())..(offset + whole).min(model.len())];
             assert_eq!(read, expected.len(), "round {round}");
             assert!(buffers.concat()[..read] == *expected, "round {round}");
@@ -152,7 +157,7 @@ fn vectors_are_one_stretch() {
 }
 
 #[test]
-fn appended_vectors_and_buffers_stand_together() {
+fn appended_vectors_stand_together() {
     let (engine, directory) = (engine(), support::directory());
     let path = directory.path().join("log");
     std::thread::scope(|scope| {
@@ -162,18 +167,11 @@ fn appended_vectors_and_buffers_stand_together() {
                 for round in 0..200usize {
                     let body = vec![thread; 50 + round * 37 % 9000];
                     let length = u32::try_from(body.len()).unwrap().to_le_bytes();
-                    if round % 2 == 0 {
-                        log.append_vectored(&[&[thread][..], &length, &body].map(IoSlice::new))
-                            .unwrap();
-                    } else {
-                        // More pieces than are planned at once.
-                        let pieces =
-                            body.chunks(body.len().div_ceil(100)).map(Bytes::copy_from_slice);
-                        let body: Box<dyn Buf> = pieces
-                            .fold(Box::new(Bytes::new()), |all, piece| Box::new(all.chain(piece)));
-                        log.append_buf(Buf::chain(Buf::chain(&[thread][..], &length[..]), body))
-                            .unwrap();
-                    }
+                    // More slices than are planned at once.
+                    let pieces = body.chunks(body.len().div_ceil(100));
+                    let head = [&[thread][..], &length[..]];
+                    let record: Vec<_> = head.into_iter().chain(pieces).map(IoSlice::new).collect();
+                    log.append_vectored(&record).unwrap();
                 }
                 log.close().unwrap();
             });
@@ -198,17 +196,17 @@ fn a_direct_file_takes_the_buffers_of_bytes() {
     let mut buffer = BytesMut::with_capacity(20_000);
     buffer.extend_from_slice(&pattern(1, 10_000));
     let address = buffer.as_ptr();
-    let (written, buffer) = file.write_at(buffer, 100);
+    let (written, buffer) = file.write_at(buffer, 100).wait();
     assert_eq!((written.unwrap(), buffer.as_ptr(), buffer.len()), (10_000, address, 10_000));
     // A part of a larger one.
     let mut rest = BytesMut::zeroed(30_000);
     let part = rest.split_to(12_000);
-    let (read, part) = file.read_at(part, 100);
+    let (read, part) = file.read_at(part, 100).wait();
     assert_eq!((read.unwrap(), part.len()), (10_000, 12_000));
     assert!(part[..10_000] == pattern(1, 10_000));
-    let (written, empty) = file.write_at(BytesMut::new(), 5);
+    let (written, empty) = file.write_at(BytesMut::new(), 5).wait();
     assert_eq!((written.unwrap(), empty.len()), (0, 0));
-    file.close().unwrap();
+    file.close().wait().unwrap();
 }
 
 #[test]
@@ -223,10 +221,10 @@ fn contract_09_no_space_is_reported_to_a_cursor() {
     let path = mount.path().join("file");
     let engine = engine();
     let file = engine.open(&path, &how::create()).unwrap();
-    let mut cursor = file.cursor();
+    let mut cursor = Cursor::new(&file);
     full(io::copy(&mut io::repeat(7), &mut cursor));
     // What was accepted has its place.
-    let accepted = cursor.position();
+    let accepted = cursor.stream_position().unwrap();
     assert!(accepted > MIB && accepted == file.len().unwrap(), "{accepted}");
     file.sync_data().unwrap();
     file.close().unwrap();

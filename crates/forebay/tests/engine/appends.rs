@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::support::{self, how, process, within};
-use forebay::{Engine, File, Options};
+use forebay::{Cursor, Engine, File, Options};
 
 /// Limit of each wait.
 const SOON: Duration = Duration::from_secs(10);
@@ -219,17 +219,17 @@ fn contract_06_each_form_of_an_append_finds_the_end() {
     let directory = support::directory();
     let path = |name: &str| directory.path().join(name);
     forms(&path("async"), |log, data| {
-        support::block_on(log.append_async(data)).unwrap();
+        support::block_on(log.asynchronous().append(data)).unwrap();
     });
     forms(&path("cursor"), |log, data| {
-        forebay::Cursor::new(Arc::clone(log)).write_all(data).unwrap();
+        Cursor::new(Arc::clone(log)).write_all(data).unwrap();
     });
-    forms(&path("bytes"), |log, data| {
+    forms(&path("slices"), |log, data| {
         let (one, other) = data.split_at(data.len() / 2);
-        log.append_buf(bytes::Buf::chain(one, other)).unwrap();
+        log.append_vectored(&[one, other].map(IoSlice::new)).unwrap();
     });
     forms(&path("tokio"), |log, data| {
-        let mut cursor = forebay::Cursor::new(Arc::clone(log));
+        let mut cursor = Cursor::new(Arc::clone(log));
         support::block_on(tokio::io::AsyncWriteExt::write_all(&mut cursor, data)).unwrap();
     });
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::support::{self, MIB, assert_on_disk, how, kind_of, pattern};
-use forebay::{Engine, ErrorKind, Options};
+use forebay::{Cursor, Engine, ErrorKind, Options};
 use forebay_block::random::Random;
 
 /// A bound for everything here.
@@ -83,14 +83,14 @@ fn small_sequential_reads_of_a_file_for_reading_ask_the_device_rarely() {
     let from = engine.open(path("from"), &how::read()).unwrap();
     let to = engine.open(path("to"), &how::create()).unwrap();
     let before = engine.stats();
-    let copied = std::io::copy(&mut from.cursor(), &mut to.cursor()).unwrap();
+    let copied = std::io::copy(&mut Cursor::new(&from), &mut Cursor::new(&to)).unwrap();
     assert_eq!(copied, 20 * MIB);
     let read = engine.stats().read_bytes - before.read_bytes;
     assert!(read <= 21 * MIB, "{read} bytes were read");
     to.sync_data().unwrap();
     assert_on_disk(&path("to"), &data, "by std::io::copy");
     let mut all = Vec::new();
-    from.cursor().read_to_end(&mut all).unwrap();
+    Cursor::new(&from).read_to_end(&mut all).unwrap();
     assert!(all == data, "by read_to_end");
 }
 
@@ -104,11 +104,11 @@ async fn tokio_copies_a_file_for_reading() {
     let from = engine.open(path("from"), &how::read()).unwrap();
     let to = engine.open(path("to"), &how::create()).unwrap();
     let before = engine.stats();
-    let copied = tokio::io::copy(&mut from.cursor(), &mut to.cursor()).await.unwrap();
+    let copied = tokio::io::copy(&mut Cursor::new(&from), &mut Cursor::new(&to)).await.unwrap();
     assert_eq!(copied, 5_000_001);
     let read = engine.stats().read_bytes - before.read_bytes;
     assert!(read <= 6 * MIB, "{read} bytes were read");
-    to.sync_data_async().await.unwrap();
+    to.asynchronous().sync_data().await.unwrap();
     assert_on_disk(&path("to"), &data, "by tokio::io::copy");
 }
 
@@ -121,7 +121,7 @@ fn a_cursor_that_reads_ahead_returns_the_bytes_of_the_file() {
     std::fs::write(&path, &data).unwrap();
     let _writer = another_writer(&path);
     let file = engine.open(&path, &how::read()).unwrap();
-    let (mut cursor, mut model) = (file.cursor(), std::io::Cursor::new(&data));
+    let (mut cursor, mut model) = (Cursor::new(&file), std::io::Cursor::new(&data));
     let mut random = Random::new(support::seed());
     for step in 0..support::operations(3000) {
         if random.below(20) == 0 {
@@ -136,7 +136,7 @@ fn a_cursor_that_reads_ahead_returns_the_bytes_of_the_file() {
         let wanted = model.read(&mut expected).unwrap();
         assert!(read <= wanted && (read > 0 || wanted == 0), "step {step}: {read} of {wanted}");
         assert!(found[..read] == expected[..read], "step {step}");
-        model.set_position(cursor.position());
+        model.set_position(cursor.stream_position().unwrap());
     }
 }
 
@@ -148,7 +148,7 @@ fn contract_06_a_cursor_sees_changes_although_it_reads_ahead() {
     std::fs::write(&path, vec![1; 1 << 20]).unwrap();
     let mut other = another_writer(&path);
     let file = engine.open(&path, &how::read()).unwrap();
-    let mut cursor = file.cursor();
+    let mut cursor = Cursor::new(&file);
     let mut next = || {
         let mut bytes = [0; 100];
         cursor.read_exact(&mut bytes).unwrap();

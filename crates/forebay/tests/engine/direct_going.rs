@@ -45,7 +45,7 @@ fn contract_05_the_last_write_of_the_last_handle_is_not_lost() {
             for _ in 0..round % 64 * 8 {
                 std::hint::spin_loop();
             }
-            let write = last.write_at_async(data.clone(), 0);
+            let write = last.write_at(data.clone(), 0);
             drop(last);
             assert_eq!(write.wait().0.unwrap(), 512, "round {round}");
         }
@@ -69,9 +69,9 @@ fn patience_may_be_without_end() {
         let engine = build();
         let file = engine.open_direct(directory.path().join("direct"), &how::create()).unwrap();
         let cached = engine.open(directory.path().join("cached"), &how::create()).unwrap();
-        assert_eq!(file.write_at(vec![1; 700], 0).0.unwrap(), 700);
+        assert_eq!(file.write_at(vec![1; 700], 0).wait().0.unwrap(), 700);
         cached.write_at(&[2; 700], 0).unwrap();
-        file.close().unwrap();
+        file.close().wait().unwrap();
         engine.shutdown(Duration::MAX).unwrap();
         drop(cached);
         let engine = build();

@@ -68,10 +68,10 @@ fn contract_01_the_directory_is_synced_past_the_cache_too() {
     let (cached, direct) = (directory.path().join("cached"), directory.path().join("direct"));
     make(&engine, &cached);
     let file = engine.open_direct(&cached, &how::write()).unwrap();
-    assert_eq!(flushes(&engine, || file.sync_data()), 2);
-    file.close().unwrap();
+    assert_eq!(flushes(&engine, || file.sync_data().wait()), 2);
+    file.close().wait().unwrap();
     let file = engine.open_direct(&direct, &how::create_new()).unwrap();
-    file.close().unwrap();
+    file.close().wait().unwrap();
     let file: File = engine.open(&direct, &how::write()).unwrap();
     assert_eq!(flushes(&engine, || file.sync_data()), 2);
     file.close().unwrap();
@@ -109,7 +109,11 @@ fn sync_cached(engine: &Engine, path: &Path) -> Outcome {
 
 fn sync_direct(engine: &Engine, path: &Path) -> Outcome {
     let file = engine.open_direct(path, &how::write()).unwrap();
-    [outcome(file.sync_data()), outcome(file.sync_data()), outcome(file.close())]
+    [
+        outcome(file.sync_data().wait()),
+        outcome(file.sync_data().wait()),
+        outcome(file.close().wait()),
+    ]
 }
 
 /// The kernel refuses a flush of the directory, and of nothing else: the file is on a file system

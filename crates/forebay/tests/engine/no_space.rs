@@ -334,7 +334,7 @@ fn contract_09_and_02_what_has_no_place_can_be_dropped() {
     let Some((mount, path)) = quota_of_16_mib("no_place") else { return };
     let (_engine, file, data) = write_32_mib(&path);
     assert_eq!(file.sync_data().unwrap_err().os_error(), Some(libc::EDQUOT));
-    assert!(file.discard_dirty().unwrap() >= 16 << 20);
+    assert!(file.abandon_unwritten().unwrap() >= 16 << 20);
     let length = file.len().unwrap() as usize;
     assert!(length <= 16 << 20, "{length} bytes of a quota of 16 MiB");
     let mut through = vec![0; length];

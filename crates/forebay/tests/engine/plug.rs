@@ -34,7 +34,7 @@ fn read_plugged(engine: &Engine, file: &DirectFile, pages: u64) -> (Stats, Stats
     let reads: Vec<_> = buffers
         .into_iter()
         .zip(0..)
-        .map(|(buffer, page)| file.read_at_async(buffer, page * 4096))
+        .map(|(buffer, page)| file.read_at(buffer, page * 4096))
         .collect();
     drop(inner);
     drop(outer);
@@ -77,7 +77,7 @@ fn contract_16_no_hold_without_a_deadline() {
         let path = directory.path().join("file");
         let plug = engine.plug();
         for part in 0..100u64 {
-            drop(file.write_at_async(vec![part as u8; 512], part * 512));
+            drop(file.write_at(vec![part as u8; 512], part * 512));
             if part % 40 == 7 {
                 let is_written =
                     || std::fs::read(&path).unwrap()[part as usize * 512] == part as u8;
@@ -86,7 +86,7 @@ fn contract_16_no_hold_without_a_deadline() {
         }
         std::mem::forget(plug);
         assert!(eventually(SOON, || std::fs::read(&path).unwrap()[99 * 512..][..512] == [99; 512]));
-        file.close().unwrap();
+        file.close().wait().unwrap();
     });
 }
 
@@ -97,17 +97,17 @@ fn waiting_hands_over_what_is_held() {
         let (engine, file) = bench(directory.path());
         let _plug = engine.plug();
         for round in 0..200u64 {
-            let write = file.write_at_async(vec![round as u8; 700], round * 700);
-            let (result, found) = file.read_at(vec![0; 700], round * 700);
+            let write = file.write_at(vec![round as u8; 700], round * 700);
+            let (result, found) = file.read_at(vec![0; 700], round * 700).wait();
             assert!(result.unwrap() == 700 && found == [round as u8; 700]);
             assert_eq!(block_on(write).0.unwrap(), 700);
-            drop(file.write_at_async(vec![1; 700], round * 700));
-            file.sync_data().unwrap();
+            drop(file.write_at(vec![1; 700], round * 700));
+            file.sync_data().wait().unwrap();
         }
         let (engines, second) = (engine.clone(), engine.plug());
         drop(engine);
         drop(second);
-        file.close().unwrap();
+        file.close().wait().unwrap();
         drop(engines);
     });
 }
@@ -125,7 +125,7 @@ fn contract_01_a_sync_covers_what_others_hold() {
                 let (engine, file, synced) = (&engine, &file, &synced);
                 scope.spawn(move || {
                     let _plug = engine.plug();
-                    let write = file.write_at_async(vec![round as u8; 512], round * 512);
+                    let write = file.write_at(vec![round as u8; 512], round * 512);
                     held.send(()).unwrap();
                     synced.wait();
                     let mut write = pin!(write);
@@ -133,11 +133,11 @@ fn contract_01_a_sync_covers_what_others_hold() {
                     assert!(looked.is_ready(), "the sync did not wait for it");
                 });
                 hold.recv().unwrap();
-                file.sync_data().unwrap();
+                file.sync_data().wait().unwrap();
                 synced.wait();
             });
         }
-        file.close().unwrap();
+        file.close().wait().unwrap();
     });
 }
 
@@ -149,19 +149,19 @@ fn a_plug_is_of_one_engine_and_one_thread() {
         let (one, other) = (bench(directory.path()), bench(others.path()));
         let first = one.0.plug();
         let second = other.0.plug();
-        drop(one.1.write_at_async(vec![1; 512], 0));
+        drop(one.1.write_at(vec![1; 512], 0));
         assert_eq!(other.0.stats().plugged, 0);
         drop(first);
-        drop(other.1.write_at_async(vec![1; 512], 0));
+        drop(other.1.write_at(vec![1; 512], 0));
         let file = &one.1;
         std::thread::scope(|scope| {
-            scope.spawn(|| assert_eq!(file.write_at(vec![2; 512], 512).0.unwrap(), 512));
+            scope.spawn(|| assert_eq!(file.write_at(vec![2; 512], 512).wait().0.unwrap(), 512));
         });
         assert_eq!((one.0.stats().plugged, other.0.stats().plugged), (1, 1));
         drop(second);
-        assert_eq!(one.1.read_at(vec![0; 512], 0).1, [1; 512]);
-        one.1.close().unwrap();
-        other.1.close().unwrap();
+        assert_eq!(one.1.read_at(vec![0; 512], 0).wait().1, [1; 512]);
+        one.1.close().wait().unwrap();
+        other.1.close().wait().unwrap();
     });
 }
 

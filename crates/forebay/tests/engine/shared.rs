@@ -158,7 +158,7 @@ fn contract_01_a_sync_covers_an_allocation_that_was_given_up() {
     let mut is_given_up = false;
     for turn in 1..=100 {
         let end = turn * MIB;
-        let mut allocating = Box::pin(file.allocate_async(0, end));
+        let mut allocating = Box::pin(file.asynchronous().allocate(0, end));
         let mut context = Context::from_waker(Waker::noop());
         let has_grown = || beside.metadata().unwrap().len() == end;
         while !is_given_up && allocating.as_mut().poll(&mut context).is_pending() {

@@ -77,7 +77,7 @@ impl Positioned for Tokio<'_> {
 fn a_cursor_of_tokio_is_as_one_over_a_vector() {
     assert_as_over_a_vector(
         &engine(),
-        |file, take| take(&mut Tokio(file.cursor(), runtime())),
+        |file, take| take(&mut Tokio(Cursor::new(&file), runtime())),
         "through a cursor of tokio",
     );
 }
@@ -94,7 +94,7 @@ fn tokio_waits_where_the_cache_is_full() {
             let write = |part: u64| {
                 let mut cursor = Cursor::new(Arc::clone(&file));
                 async move {
-                    cursor.set_position(part * length as u64);
+                    cursor.seek(SeekFrom::Start(part * length as u64)).await.unwrap();
                     cursor.write_all(&pattern(part, length)).await.unwrap();
                     cursor.shutdown().await.unwrap();
                 }
@@ -177,7 +177,7 @@ fn tokio_appends_given_up_hold_nobody() {
             let whole = async {
                 let mut records = 0;
                 for _ in 0..200 {
-                    file.append_async(&[9; 1000]).await.unwrap();
+                    file.asynchronous().append(&[9; 1000]).await.unwrap();
                     records += 1000;
                 }
                 records
@@ -212,11 +212,11 @@ fn contract_09_no_space_is_reported_to_a_cursor_of_tokio() {
     let path = mount.path().join("file");
     let engine = engine();
     let file = engine.open(&path, &how::create()).unwrap();
-    let mut cursor = file.cursor();
+    let mut cursor = Cursor::new(&file);
     let copied = async { tokio::io::copy(&mut tokio::io::repeat(7), &mut cursor).await };
     full(runtime().block_on(copied));
     // What was accepted has its place.
-    let accepted = cursor.position();
+    let accepted = io::Seek::stream_position(&mut cursor).unwrap();
     assert!(accepted > MIB && accepted == file.len().unwrap(), "{accepted}");
     file.sync_data().unwrap();
     file.close().unwrap();

@@ -40,7 +40,7 @@ impl Handle {
         let read = match self {
             Self::Cached(file) => file.read_at(&mut buffer, offset),
             Self::Direct(file) => {
-                let (read, filled) = file.read_at(buffer, offset);
+                let (read, filled) = file.read_at(buffer, offset).wait();
                 buffer = filled;
                 read
             }
@@ -53,7 +53,7 @@ impl Handle {
         match self {
             Self::Cached(file) => file.write_at(data, offset),
             Self::Direct(file) => {
-                let written = file.write_at(data.to_vec(), offset).0?;
+                let written = file.write_at(data.to_vec(), offset).wait().0?;
                 assert_eq!(written, data.len(), "a short direct write at {offset}");
                 Ok(())
             }
@@ -75,21 +75,21 @@ impl Handle {
     pub(crate) fn set_len(&self, length: u64) -> Result<()> {
         match self {
             Self::Cached(file) => file.set_len(length),
-            Self::Direct(file) => file.set_len(length),
+            Self::Direct(file) => file.set_len(length).wait(),
         }
     }
 
     pub(crate) fn sync_data(&self) -> Result<()> {
         match self {
             Self::Cached(file) => file.sync_data(),
-            Self::Direct(file) => file.sync_data(),
+            Self::Direct(file) => file.sync_data().wait(),
         }
     }
 
     pub(crate) fn sync_all(&self) -> Result<()> {
         match self {
             Self::Cached(file) => file.sync_all(),
-            Self::Direct(file) => file.sync_all(),
+            Self::Direct(file) => file.sync_all().wait(),
         }
     }
 
@@ -111,7 +111,7 @@ impl Handle {
     pub(crate) fn close(self) -> Result<()> {
         match self {
             Self::Cached(file) => file.close(),
-            Self::Direct(file) => file.close(),
+            Self::Direct(file) => file.close().wait(),
         }
     }
 }

@@ -80,26 +80,27 @@ pub(crate) trait Handle: Send + Sync + Sized + 'static {
     -> Flight<Self::Memory>;
 }
 
+/// Calls of the same names. Those of a direct file return what is waited for.
 macro_rules! same_calls {
-    ($open:ident) => {
+    ($open:ident $($wait:tt)*) => {
         fn open(engine: &Engine, path: &Path, how: &OpenOptions) -> forebay::Result<Self> {
             engine.$open(path, how)
         }
 
         fn set_length(&self, length: u64) -> forebay::Result<()> {
-            self.set_len(length)
+            self.set_len(length)$($wait)*
         }
 
         fn sync_as(&self, how: FinalSync) -> Result<(), CellError> {
             let synced = match how {
-                FinalSync::Data => self.sync_data(),
-                FinalSync::All => self.sync_all(),
+                FinalSync::Data => self.sync_data()$($wait)*,
+                FinalSync::All => self.sync_all()$($wait)*,
             };
             synced.context("could not sync it")
         }
 
         fn close_it(self) -> Result<(), CellError> {
-            self.close().context("could not close it")
+            self.close()$($wait)*.context("could not close it")
         }
     };
 }
@@ -115,8 +116,10 @@ impl Handle for File {
             let Operation { kind, offset, bytes, .. } = operation;
             let part = &mut memory[..bytes as usize];
             let moved = match kind {
-                Kind::Write => file.write_at_async(part, offset).await.map(|()| part.len()),
-                Kind::Read => file.read_at_async(part, offset).await,
+                Kind::Write => {
+                    file.asynchronous().write_at(part, offset).await.map(|()| part.len())
+                }
+                Kind::Read => file.asynchronous().read_at(part, offset).await,
             };
             (memory, check(operation, moved))
         })
@@ -126,7 +129,7 @@ impl Handle for File {
 impl Handle for DirectFile {
     type Memory = Buffer;
 
-    same_calls!(open_direct);
+    same_calls!(open_direct .wait());
 
     fn refused(&self) -> Option<String> {
         Some(self.describe()).filter(|how| !how.starts_with("direct"))
@@ -136,8 +139,8 @@ impl Handle for DirectFile {
         let Operation { kind, offset, bytes, .. } = operation;
         memory.set_len(bytes as usize);
         let transfer = match kind {
-            Kind::Write => self.write_at_async(memory, offset),
-            Kind::Read => self.read_at_async(memory, offset),
+            Kind::Write => self.write_at(memory, offset),
+            Kind::Read => self.read_at(memory, offset),
         };
         Box::pin(async move {
             let (moved, mut memory) = transfer.await;

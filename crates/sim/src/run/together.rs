@@ -15,6 +15,8 @@ use std::time::Duration;
 use crate::core::engine::Engine;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::file::File;
+use crate::core::sync::together::sync;
+use crate::core::wait;
 use crate::faults::Faults;
 use crate::marks::{self, Marks};
 use crate::plan::Plan;
@@ -114,8 +116,8 @@ fn play(seed: u64, fails: bool) -> Marks {
                     set.insert(at, file);
                 }
                 match is_dropped {
-                    true => begin(engine.sync_many_async(&set), &mut random),
-                    false => Some(engine.sync_many(&set)),
+                    true => begin(sync(&engine.owner.shared, &set), &mut random),
+                    false => Some(wait::drive(sync(&engine.owner.shared, &set))),
                 }
             };
             let directories_fail = machine::faults().flush_directory.0 > 0;

@@ -17,7 +17,7 @@ use crate::platform::{Memory, Piece};
 ///
 /// /// Writes anything that can be a buffer, and drops it.
 /// fn write(file: &DirectFile, buffer: impl DirectBuffer) -> forebay::Result<usize> {
-///     file.write_at(buffer, 0).0
+///     file.write_at(buffer, 0).wait().0
 /// }
 /// # let directory = tempfile::tempdir_in(".").unwrap();
 /// # let engine = forebay::Engine::new().unwrap();

@@ -65,7 +65,7 @@ struct Plugging {
 /// let engine = Engine::new()?;
 /// let file = engine.open_direct(&path, OpenOptions::new().read(true))?;
 /// let plug = engine.plug();
-/// let reads: Vec<_> = (0..16).map(|at| file.read_at_async(vec![0; 4096], at * 4096)).collect();
+/// let reads: Vec<_> = (0..16).map(|at| file.read_at(vec![0; 4096], at * 4096)).collect();
 /// drop(plug);
 /// for read in reads {
 ///     assert_eq!(read.wait().0?, 4096);

@@ -250,12 +250,12 @@ fn contract_02_a_close_that_is_given_up_loses_no_error() {
             inode,
             OpenOptions::new().read(true).write(true).clone(),
         );
-        let _read = file.read_at_async(vec![0; 4096], 8192);
-        drop(file.write_at_async(vec![0; 4096], 0));
+        let _read = file.read_at(vec![0; 4096], 8192);
+        drop(file.write_at(vec![0; 4096], 0));
         bench.pump();
         let write = bench.bios().into_iter().find(|bio| bio.operation == Asked::Write).unwrap();
         bench.end(write, Err(Errno(libc::EIO)));
-        let mut close = Box::pin(file.close_async());
+        let mut close = Box::pin(file.close());
         let mut poll = || close.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         assert!(poll().is_pending(), "it waits for the write to be settled");
         bench.pump();

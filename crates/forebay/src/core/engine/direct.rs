@@ -61,8 +61,8 @@ impl Engine {
         )?;
         let (shared, is_cut) = (Arc::clone(&self.owner.shared), open.truncate);
         let file = DirectFile::new(shared, inode, open);
-        if is_cut && !file.is_empty() {
-            file.set_len(0)?;
+        if is_cut && file.len() > 0 {
+            file.set_len(0).wait()?;
         }
         Ok(file)
     }

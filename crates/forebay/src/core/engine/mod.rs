@@ -18,8 +18,7 @@ use crate::core::options::Options;
 use crate::core::recovery::KeeperState;
 use crate::core::shared::{Parts, Shared};
 use crate::core::stats::Stats;
-use crate::core::sync::tickets::Undelivered;
-use crate::core::sync::together;
+use crate::core::sync::together::{self, SyncManyError};
 use crate::core::wait;
 use crate::platform::sync::Mutex;
 use crate::platform::{LeaseWatch, thread};
@@ -149,15 +148,14 @@ impl Engine {
     pub(crate) fn handle(&self, inode: Arc<Inode>, open: OpenOptions) -> Result<File> {
         let (shared, is_cut) = (Arc::clone(&self.owner.shared), open.truncate);
         let file = File::new(shared, inode, open);
-        if is_cut && !file.is_empty()? {
+        if is_cut && file.len()? > 0 {
             file.set_len_unchecked(0)?;
         }
         Ok(file)
     }
 
     /// Makes all data of several files durable that was accepted before the call. It takes fewer
-    /// commits of the journal and flushes of the device than a sync of each. Returns a result for
-    /// each file, as [`File::sync_data`] does. Blocks.
+    /// commits of the journal and flushes of the device than a sync of each. Blocks.
     ///
     /// Only these files are written. The file system may have to commit changes of other files with
     /// theirs, and the device flushes its whole cache.
@@ -174,30 +172,29 @@ impl Engine {
     /// let (table, index) = (open("table")?, open("index")?);
     /// table.write_at(b"rows", 0)?;
     /// index.write_at(b"keys", 0)?;
-    /// for result in engine.sync_many(&[&table, &index]) {
-    ///     result?;
-    /// }
+    /// engine.sync_many(&[&table, &index])?;
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
-    /// Each result as from [`File::sync_data`]; `InvalidInput` for a file of another engine. An
-    /// error of one file does not stop the others.
-    pub fn sync_many(&self, files: &[&File]) -> Vec<Result<()>> {
+    /// [`SyncManyError`] has the index and the error of each file that may not be durable: an error
+    /// as from [`File::sync_data`], or `InvalidInput` for a file of another engine. An error of one
+    /// file does not stop the others.
+    pub fn sync_many(&self, files: &[&File]) -> std::result::Result<(), SyncManyError> {
         if wait::may_block().is_err() {
-            return files.iter().map(|_| wait::may_block()).collect();
+            return SyncManyError::check(files.iter().map(|_| wait::may_block()).collect());
         }
         wait::drive(self.sync_many_async(files))
     }
 
     /// Asynchronous form of [`Engine::sync_many`]. Dropping the future does not stop what has
     /// begun.
-    ///
-    /// # Errors
-    /// As [`Engine::sync_many`].
-    pub async fn sync_many_async(&self, files: &[&File]) -> Vec<Result<()>> {
-        together::sync(&self.owner.shared, files).await
+    pub(crate) async fn sync_many_async(
+        &self,
+        files: &[&File],
+    ) -> std::result::Result<(), SyncManyError> {
+        SyncManyError::check(together::sync(&self.owner.shared, files).await)
     }
 
     /// Begins a batch: many new files that become durable, and get their names, together. Does not
@@ -306,43 +303,4 @@ impl Engine {
     }
 }
 
-impl Engine {
-    /// Asynchronous form of [`Engine::open`]. The open is made on a thread of the library, so the
-    /// executor's thread does not block, and this form may be used on a thread of the engine too.
-    ///
-    /// The open starts with the first poll. Dropping the future after that does not stop it: the
-    /// file may be created, and is closed again at once.
-    ///
-    /// # Errors
-    /// As [`Engine::open`]; `Io` if no thread could be started.
-    ///
-    /// ```
-    /// use forebay::{Engine, OpenOptions};
-    ///
-    /// async fn note(engine: &Engine, path: &std::path::Path) -> forebay::Result<()> {
-    ///     let file = engine.open_async(path, OpenOptions::new().append(true).create(true)).await?;
-    ///     file.append_async(b"noted\n").await?;
-    ///     file.sync_data_async().await?;
-    ///     file.close_async().await
-    /// }
-    /// ```
-    pub async fn open_async(&self, path: impl AsRef<Path>, options: &OpenOptions) -> Result<File> {
-        let shared = &self.owner.shared;
-        shared.check()?;
-        let (engine, path, options) = (self.clone(), path.as_ref().to_owned(), options.clone());
-        wait::offload(shared, move || engine.open(path, &options)).await
-    }
-
-    /// Asynchronous form of [`Engine::shutdown`]. The shutdown starts with the first poll, on a
-    /// thread of the library. Dropping the future after that does not stop it;
-    /// [`Builder::on_error`](crate::Builder::on_error) gets its error then.
-    ///
-    /// # Errors
-    /// As [`Engine::shutdown`], without `WouldDeadlock`; `Io` if no thread could be started.
-    pub async fn shutdown_async(&self, timeout: Duration) -> Result<()> {
-        self.owner.check_parent()?;
-        let owner = Arc::clone(&self.owner.0);
-        let end = move || Ok(Undelivered::new(&owner.shared, owner.shutdown(timeout)));
-        wait::offload(&self.owner.shared, end).await?.deliver()
-    }
-}
+impl Engine {}

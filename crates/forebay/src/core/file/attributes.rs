@@ -119,10 +119,7 @@ impl File {
     }
 
     /// Asynchronous form of [`File::set_times`]. If the future is dropped, the times may be set.
-    ///
-    /// # Errors
-    /// As [`File::set_times`]; `Io` if no thread could be started.
-    pub async fn set_times_async(&self, times: Times) -> Result<()> {
+    pub(crate) async fn set_times_async(&self, times: Times) -> Result<()> {
         self.may_write()?;
         // Reserved space is given back, too: that would set the time when the file is closed.
         let written = self.ask(TicketKind::Release).await;

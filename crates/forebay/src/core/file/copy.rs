@@ -148,10 +148,7 @@ impl Engine {
 
     /// Asynchronous form of [`Engine::copy`]. The data is copied while the future is polled; a
     /// dropped future leaves `to` with unspecified content.
-    ///
-    /// # Errors
-    /// As [`Engine::copy`].
-    pub async fn copy_async(&self, from: &File, to: &File) -> Result<u64> {
+    pub(crate) async fn copy_async(&self, from: &File, to: &File) -> Result<u64> {
         self.owner.shared.check()?;
         from.copy_to(to).await
     }

@@ -89,17 +89,9 @@ impl File {
     ///
     /// # Errors
     /// `Open` with the reason of the file system.
-    #[allow(clippy::len_without_is_empty, reason = "it is there")]
+    #[allow(clippy::len_without_is_empty, reason = "as `std::fs::Metadata`")]
     pub fn len(&self) -> Result<u64> {
         self.inode.length(&self.shared)
-    }
-
-    /// Returns whether the size of the file is 0.
-    ///
-    /// # Errors
-    /// As [`File::len`].
-    pub fn is_empty(&self) -> Result<bool> {
-        Ok(self.len()? == 0)
     }
 
     /// Returns the path that the first handle of the file was opened with. The file may have been

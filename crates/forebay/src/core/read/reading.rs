@@ -37,10 +37,7 @@ impl File {
     }
 
     /// Asynchronous form of [`File::read_at`].
-    ///
-    /// # Errors
-    /// As [`File::read_at`].
-    pub async fn read_at_async(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+    pub(crate) async fn read_at_async(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         self.read_into(SlicesMut::new(&mut [IoSliceMut::new(buffer)]), offset).await
     }
 
@@ -54,10 +51,7 @@ impl File {
     }
 
     /// Asynchronous form of [`File::read_exact_at`].
-    ///
-    /// # Errors
-    /// As [`File::read_exact_at`].
-    pub async fn read_exact_at_async(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+    pub(crate) async fn read_exact_at_async(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
         let wanted = buffer.len();
         let read = self.read_at_async(buffer, offset).await?;
         if read == wanted {

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{OVER, PATIENCE};
+use crate::core::sync::together::sync;
+use crate::core::wait;
 use crate::faults::{Faults, Latency};
 use crate::marks::{self, Marks};
 use crate::plan::Plan;
@@ -62,7 +64,7 @@ fn play(seed: u64) -> Marks {
                 *result.borrow_mut() = Some(of_other.sync_data());
                 world::wake(OVER);
             });
-            let of_set = engine.sync_many(&[&one, &two]);
+            let of_set = wait::drive(sync(&engine.owner.shared, &[&*one, &two]));
             while its_result.borrow().is_none() {
                 world::block(OVER, None);
             }

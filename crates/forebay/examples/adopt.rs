@@ -16,8 +16,11 @@ const BYTES: usize = 1 << 20;
 
 /// An engine whose keeper listens at a socket in `directory`.
 fn builder(directory: &Path) -> Builder {
-    let keeper = Keeper::this_program().socket(directory.join("keeper.socket"));
-    Engine::builder(Options::default()).survive(keeper.log(directory.join("keeper.log")))
+    Engine::builder(Options::default()).survive(Keeper {
+        socket: Some(directory.join("keeper.socket")),
+        log: Some(directory.join("keeper.log")),
+        ..Keeper::this_program()
+    })
 }
 
 /// Writes without a sync, reports that, and waits to be killed.

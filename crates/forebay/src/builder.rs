@@ -128,7 +128,10 @@ impl Builder {
     ///
     /// # fn main() -> forebay::Result<()> {
     /// forebay::keeper::run_if_asked();
-    /// let keeper = || Keeper::this_program().socket("/run/table.keeper");
+    /// let keeper = || Keeper {
+    ///     socket: Some("/run/table.keeper".into()),
+    ///     ..Keeper::this_program()
+    /// };
     /// let builder = || Engine::builder(Options::default()).survive(keeper());
     /// let engine = match builder().adopt("/run/table.keeper") {
     ///     Ok(adopted) => adopted.engine,             // warm cache

@@ -153,7 +153,7 @@ mod platform;
 
 pub use crate::core::batch::Batch;
 pub use crate::core::batch::batch_file::BatchFile;
-pub use crate::core::batch::commit::{CommitError, Outcome, Progress};
+pub use crate::core::batch::commit::{CommitError, Outcome};
 pub use crate::core::direct::buffer::{Buffer, DirectBuffer};
 pub use crate::core::direct::direct_file::DirectFile;
 pub use crate::core::direct::plug::Plug;
@@ -174,6 +174,4 @@ pub use adapters::cursor::Cursor;
 pub use builder::Builder;
 pub use control::client::Control;
 pub use keeper::{Keeper, WhenLost};
-#[cfg(feature = "metrics")]
-pub use metrics::Metrics;
 pub use platform::Times;

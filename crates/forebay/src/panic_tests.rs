@@ -413,8 +413,14 @@ fn keeper() {
 #[test]
 fn child_that_panics() {
     let Some(directory) = std::env::var_os(CHILD_IN).map(PathBuf::from) else { return };
-    let keeper = Keeper::this_program().log(directory.join("log")).save_to(&directory);
-    let keeper = keeper.arguments(["--exact", KEEPER_TEST, "--nocapture", "--test-threads=1"]);
+    let keeper = Keeper {
+        log: Some(directory.join("log")),
+        save_to: Some(directory.clone()),
+        arguments: ["--exact", KEEPER_TEST, "--nocapture", "--test-threads=1"]
+            .map(Into::into)
+            .to_vec(),
+        ..Keeper::this_program()
+    };
     let engine = Engine::builder(options()).survive(keeper).build().unwrap();
     let open = |name: &str| engine.open(directory.join(name), &created()).unwrap();
     let (file, other, closed) = (open("file"), open("other"), open("closed"));

@@ -41,8 +41,12 @@ fn builder(directory: &Path) -> Builder {
 }
 
 fn builder_with(directory: &Path, options: Options) -> Builder {
-    let keeper =
-        kept::keeper().socket(directory.join("socket")).log(directory.join("log")).linger(SOON);
+    let keeper = Keeper {
+        socket: Some(directory.join("socket")),
+        log: Some(directory.join("log")),
+        linger: SOON,
+        ..kept::keeper()
+    };
     Engine::builder(Options { cache_bytes: Some(24 << 20), ..options }).survive(keeper)
 }
 
@@ -69,13 +73,20 @@ const MANY_PARTS: usize = 14 << 20;
 /// What a child does before it dies.
 fn act(what: &str, directory: &Path, path: &Path) -> Option<u32> {
     let builder = match what {
-        "soon gone" => {
-            let keeper = kept::keeper().socket(directory.join("socket")).log(directory.join("log"));
-            Engine::builder(Options::default()).survive(keeper.linger(Duration::from_millis(200)))
-        }
+        "soon gone" => Engine::builder(Options::default()).survive(Keeper {
+            socket: Some(directory.join("socket")),
+            log: Some(directory.join("log")),
+            linger: Duration::from_millis(200),
+            ..kept::keeper()
+        }),
         "lazy" | "many parts" => {
-            let keeper = kept::keeper().socket(directory.join("socket")).log(directory.join("log"));
-            let keeper = keeper.linger(SOON).patience(Duration::from_millis(300));
+            let keeper = Keeper {
+                socket: Some(directory.join("socket")),
+                log: Some(directory.join("log")),
+                linger: SOON,
+                patience: Duration::from_millis(300),
+                ..kept::keeper()
+            };
             let builder = Engine::builder(Options {
                 cache_bytes: Some(24 << 20),
                 dirty_bytes: Some(20 << 20),
@@ -240,7 +251,7 @@ fn contract_04_without_a_keeper_of_its_own() {
     assert_eq!(impossible.kind(), ErrorKind::InvalidInput, "{impossible}");
     // Nor has one that gets no keeper, though that was to listen there.
     let lonely = Engine::builder(Options::default())
-        .survive(Keeper::program("/bin/false").socket(&socket))
+        .survive(Keeper { socket: Some(socket.clone()), ..Keeper::program("/bin/false") })
         .adopt(&socket);
     refused(lonely);
     assert!(eventually(SOON, || socket.exists()), "the old one listens again");

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::Duration;
 
-use forebay::{Adopted, Builder, Engine, ErrorKind, File, Options};
+use forebay::{Adopted, Builder, Engine, ErrorKind, File, Keeper, Options};
 use support::kept::{self, SOON, adopt_orphans, wait_for_orphan};
 use support::mount::{FileSystem, Mount};
 use support::{MIB, assert_on_disk, directory, how, kind_of, pattern, process};
@@ -27,14 +27,18 @@ fn keeper() {
 
 /// An engine that is survived, of which nothing is written before its end.
 fn builder(directory: &Path) -> Builder {
-    let keeper =
-        kept::keeper().socket(directory.join("socket")).log(directory.join("log")).linger(SOON);
+    let keeper = Keeper {
+        socket: Some(directory.join("socket")),
+        log: Some(directory.join("log")),
+        linger: SOON,
+        ..kept::keeper()
+    };
     let builder = Engine::builder(Options {
         cache_bytes: Some(24 << 20),
         dirty_age: Duration::from_secs(3600),
         ..Options::default()
     });
-    builder.survive(keeper.patience(Duration::from_millis(300)))
+    builder.survive(Keeper { patience: Duration::from_millis(300), ..keeper })
 }
 
 fn read_all(file: &File) -> Vec<u8> {

@@ -17,7 +17,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 use std::{fs, panic, thread};
 
-use forebay::{Engine, Options};
+use forebay::{Engine, Keeper, Options};
 use forebay_block::random::{Random, mix};
 use support::faulty::{Disk, Fails};
 use support::kept::{self, SOON, adopt_orphans, wait_for_orphan};
@@ -170,7 +170,7 @@ fn child_that_commits_until_it_is_killed() {
     let engine = if log.is_empty() {
         builder.build().unwrap()
     } else {
-        builder.survive(kept::keeper().log(log)).build().unwrap()
+        builder.survive(Keeper { log: Some(log.into()), ..kept::keeper() }).build().unwrap()
     };
     let _file = engine.keeper().map(|keeper| {
         process::report(format_args!("keeper {}", keeper.process.unwrap()));

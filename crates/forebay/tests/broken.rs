@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use forebay::options::Backend;
-use forebay::{Engine, ErrorKind, Options};
+use forebay::{Engine, ErrorKind, Keeper, Options};
 use support::kept::{self, SOON};
 use support::mount::{FileSystem, Mount};
 use support::refused::{self, Threads};
@@ -31,7 +31,8 @@ fn contract_09_a_broken_engine_leaves_its_work_at_once_and_says_so() {
         dirty_age: Duration::from_secs(3600),
         ..Options::default()
     });
-    let engine = engine.survive(kept::keeper().log(&log)).build().unwrap();
+    let engine =
+        engine.survive(Keeper { log: Some(log.clone()), ..kept::keeper() }).build().unwrap();
     let keeper = engine.keeper().unwrap().process.unwrap();
     let is_there = || Path::new(&format!("/proc/{keeper}")).exists();
     let file = engine.open(place.join("file"), &how::create()).unwrap();

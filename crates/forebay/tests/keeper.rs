@@ -34,11 +34,15 @@ fn keeper() {
 
 /// What a child does with its file, and how it ends.
 fn act(what: &str, directory: &Path, file: &Path) {
-    let keeper = kept::keeper().log(directory.join("log"));
+    let keeper = Keeper { log: Some(directory.join("log")), ..kept::keeper() };
     let keeper = match what {
-        "saving" => keeper.patience(Duration::from_millis(300)).save_to(directory),
-        "impatient" => keeper.patience(Duration::from_secs(2)),
-        "adoptable" => keeper.socket(directory.join("socket")).linger(SOON),
+        "saving" => Keeper {
+            patience: Duration::from_millis(300),
+            save_to: Some(directory.into()),
+            ..keeper
+        },
+        "impatient" => Keeper { patience: Duration::from_secs(2), ..keeper },
+        "adoptable" => Keeper { socket: Some(directory.join("socket")), linger: SOON, ..keeper },
         _ => keeper,
     };
     let build = |keeper: Keeper| {
@@ -75,7 +79,7 @@ fn act(what: &str, directory: &Path, file: &Path) {
     std::env::set_current_dir(here).unwrap();
     open.write_at(&pattern(5, LENGTH), 0).unwrap();
     let second = (what == "two").then(|| {
-        let engine = build(kept::keeper().log(directory.join("log-2")));
+        let engine = build(Keeper { log: Some(directory.join("log-2")), ..kept::keeper() });
         let file = engine.open(directory.join("file-2"), &how::create()).unwrap();
         file.append(&pattern(6, LENGTH)).unwrap();
         (engine, file)
@@ -172,7 +176,7 @@ fn contract_16_it_costs_nothing_and_goes_with_a_goodbye() {
     let directory = directory();
     let path = directory.path().join("file");
     let log = directory.path().join("log");
-    let (engine, _) = engine(kept::keeper().log(&log));
+    let (engine, _) = engine(Keeper { log: Some(log.clone()), ..kept::keeper() });
     let keeper = number(&engine);
     let file = engine.open(&path, &how::create()).unwrap();
     assert!(holds(keeper, &path));
@@ -221,7 +225,8 @@ fn signals_that_end_programs_do_not_end_it() {
 #[test]
 fn one_that_is_gone_is_noticed_and_replaced() {
     let directory = directory();
-    let (engine, reported) = engine(kept::keeper().log(directory.path().join("log")));
+    let (engine, reported) =
+        engine(Keeper { log: Some(directory.path().join("log")), ..kept::keeper() });
     let paths: Vec<PathBuf> =
         (0..100).map(|file| directory.path().join(format!("file-{file}"))).collect();
     let files: Vec<_> =
@@ -254,7 +259,7 @@ fn one_that_is_gone_is_noticed_and_replaced() {
 fn without_another_one_it_goes_on_as_before() {
     let directory = directory();
     let path = directory.path().join("file");
-    let (engine, reported) = engine(kept::keeper().when_lost(WhenLost::GoOn));
+    let (engine, reported) = engine(Keeper { when_lost: WhenLost::GoOn, ..kept::keeper() });
     let file = engine.open(&path, &how::create()).unwrap();
     signal(number(&engine), libc::SIGKILL);
     assert_eq!(reported.recv_timeout(SOON).unwrap().kind(), ErrorKind::Keeper);
@@ -297,7 +302,13 @@ fn a_program_that_is_no_keeper_is_refused() {
         (Keeper::program("/no/such/program"), "could not start the keeper"),
         (Keeper::program("/bin/false"), "does not answer"),
         // A test of this program that does not ask to be a keeper.
-        (Keeper::this_program().arguments(["--exact", "no_such_test"]), "does not answer"),
+        (
+            Keeper {
+                arguments: ["--exact", "no_such_test"].map(Into::into).to_vec(),
+                ..Keeper::this_program()
+            },
+            "does not answer",
+        ),
     ] {
         let error = build(keeper);
         println!("{error}");
@@ -305,9 +316,9 @@ fn a_program_that_is_no_keeper_is_refused() {
         assert!(error.to_string().contains(what), "{error}");
     }
     for keeper in [
-        kept::keeper().save_to("/no/such/directory"),
-        kept::keeper().socket("/no/such/directory/socket"),
-        kept::keeper().log("/no/such/directory/log"),
+        Keeper { save_to: Some("/no/such/directory".into()), ..kept::keeper() },
+        Keeper { socket: Some("/no/such/directory/socket".into()), ..kept::keeper() },
+        Keeper { log: Some("/no/such/directory/log".into()), ..kept::keeper() },
     ] {
         assert_eq!(build(keeper).kind(), ErrorKind::InvalidInput);
     }

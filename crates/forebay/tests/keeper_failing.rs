@@ -13,7 +13,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use forebay::keeper::image::{Run, recover};
-use forebay::{Engine, Options};
+use forebay::{Engine, Keeper, Options};
 use rustix::fs::inotify;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 use support::faulty::Bare;
@@ -51,11 +51,15 @@ fn act(what: &str, directory: &Path, file: &Path) {
         refused::system_call(libc::SYS_syncfs, libc::EIO, Threads::All);
     }
     let keeper = kept::keeper();
-    let keeper = if what == "mute" { keeper } else { keeper.log(directory.join("log")) };
+    let keeper =
+        if what == "mute" { keeper } else { Keeper { log: Some(directory.join("log")), ..keeper } };
     // More than the longest pause between two tries.
     let patience = Duration::from_secs(2);
-    let keeper =
-        if what == "saving" { keeper.patience(patience).save_to(directory) } else { keeper };
+    let keeper = if what == "saving" {
+        Keeper { patience, save_to: Some(directory.into()), ..keeper }
+    } else {
+        keeper
+    };
     // It stays dirty until the end.
     let engine = Engine::builder(Options {
         cache_bytes: Some(16 << 20),

@@ -73,7 +73,8 @@ fn contract_04_and_09_nobody_gets_in_before_it_is_done_after_a_failed_shutdown()
         let directory = directory();
         let path = mount.path().canonicalize().unwrap().join("file");
         let log = directory.path().join("log");
-        let first = lazy(kept::keeper().log(&log), backend).build().unwrap();
+        let first =
+            lazy(Keeper { log: Some(log.clone()), ..kept::keeper() }, backend).build().unwrap();
         let keeper = number(&first);
         let file = first.open(&path, &how::create()).unwrap();
         file.write_at(&pattern(5, LENGTH), 0).unwrap();
@@ -115,7 +116,9 @@ fn child_that_gives_its_lock_up() {
     let Some(task) = process::task() else { return };
     let (directory, path) = task.split_once('\n').unwrap();
     let engine =
-        lazy(kept::keeper().log(Path::new(directory).join("log")), "auto").build().unwrap();
+        lazy(Keeper { log: Some(Path::new(directory).join("log")), ..kept::keeper() }, "auto")
+            .build()
+            .unwrap();
     let file = engine.open(path, &how::write()).unwrap();
     file.write_at(&pattern(5, LENGTH), 0).unwrap();
     for entry in std::fs::read_dir("/proc/self/fd").unwrap().map(Result::unwrap) {

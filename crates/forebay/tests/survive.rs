@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use forebay::{Engine, File, Options};
+use forebay::{Engine, File, Keeper, Options};
 use forebay_block::random::{Random, mix};
 use support::kept::{self, SOON, adopt_orphans, wait_for_orphan};
 use support::mount::{FileSystem, Mount};
@@ -201,7 +201,7 @@ fn child_that_dies() {
         dirty_age: Duration::from_millis(1 + random.below(60)),
         ..Options::default()
     })
-    .survive(kept::keeper().log(task.log()))
+    .survive(Keeper { log: Some(task.log()), ..kept::keeper() })
     .build()
     .unwrap();
     let reported = Reported::map(&task.progress());

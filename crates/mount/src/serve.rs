@@ -286,7 +286,10 @@ fn way_of(data: &Data, source: &Source, log: &Log) -> Result<(Way, Inherited), E
             _ => (log.0)(&error.to_string()),
         });
         if *survives {
-            builder = builder.survive(Keeper::program("/proc/self/exe").socket(&socket));
+            builder = builder.survive(Keeper {
+                socket: Some(socket.clone()),
+                ..Keeper::program("/proc/self/exe")
+            });
         }
         Ok(builder)
     };

@@ -41,7 +41,7 @@ fn metadata_has_the_accepted_size_and_the_attributes_of_the_system() {
     );
     assert_eq!(found.modified, expected.modified().unwrap());
     assert_eq!(found.accessed, expected.accessed().unwrap());
-    assert_eq!(found.permissions() & 0o600, 0o600);
+    assert_eq!(found.mode & 0o600, 0o600);
     engine.shutdown(SOON).unwrap();
     assert_eq!(kind_of(file.metadata()), ErrorKind::Shutdown);
 }

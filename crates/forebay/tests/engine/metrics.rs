@@ -4,7 +4,7 @@ use crate::support;
 use crate::support::how;
 use std::collections::BTreeMap;
 
-use forebay::{Engine, Metrics};
+use forebay::Engine;
 
 /// Description of a metric: kind, unit and meaning.
 type Described = (String, String, String);
@@ -70,7 +70,7 @@ fn a_registry_exports_the_numbers_of_the_engine_as_they_are() {
     let directory = support::directory();
     let engine = Engine::new().unwrap();
     let mut registry = prometheus_client::registry::Registry::default();
-    registry.register_collector(Box::new(Metrics::new(&engine)));
+    registry.register_collector(Box::new(engine.clone()));
     let scrape = || {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();

@@ -129,7 +129,7 @@ impl Handle for File {
 impl Handle for DirectFile {
     type Memory = Buffer;
 
-    same_calls!(open_direct .wait());
+    same_calls!(open_direct.wait());
 
     fn refused(&self) -> Option<String> {
         Some(self.describe()).filter(|how| !how.starts_with("direct"))

@@ -22,7 +22,7 @@ use crate::platform::{FileTime, Times};
 /// let file = engine.open(&path, OpenOptions::new().read(true).write(true).create(true).mode(0o600))?;
 /// file.write_at(b"hello", 0)?;
 /// let metadata = file.metadata()?;
-/// assert_eq!((metadata.len, metadata.permissions(), metadata.links), (5, 0o600, 1));
+/// assert_eq!((metadata.len, metadata.mode & 0o7777, metadata.links), (5, 0o600, 1));
 /// # file.close()
 /// # }
 /// ```
@@ -52,14 +52,6 @@ pub struct Metadata {
     pub modified: FileTime,
     /// Time of the last change of an attribute in the file system.
     pub changed: FileTime,
-}
-
-impl Metadata {
-    /// Returns the permission bits.
-    #[must_use]
-    pub fn permissions(&self) -> u32 {
-        self.mode & 0o7777
-    }
 }
 
 impl File {

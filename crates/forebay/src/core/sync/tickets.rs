@@ -353,39 +353,28 @@ impl Drop for Ticket {
     }
 }
 
-/// Result of a close that still waits for the file to be closed, or of a shutdown or a commit on
-/// another thread. The engine's callback gets a failure if the future is dropped meanwhile.
-pub(crate) struct Undelivered<E: Reportable = Error> {
+/// Result of a close that still waits for the file to be closed, or of a shutdown on another thread.
+/// The engine's callback gets a failure if the future is dropped meanwhile.
+pub(crate) struct Undelivered {
     shared: Arc<Shared>,
-    result: std::result::Result<(), E>,
+    result: Result<()>,
 }
 
-/// Error of a call, with each of its failures.
-pub(crate) trait Reportable {
-    fn failures(&self) -> &[Error];
-}
-
-impl Reportable for Error {
-    fn failures(&self) -> &[Error] {
-        std::slice::from_ref(self)
-    }
-}
-
-impl<E: Reportable> Undelivered<E> {
-    pub(crate) fn new(shared: &Arc<Shared>, result: std::result::Result<(), E>) -> Self {
+impl Undelivered {
+    pub(crate) fn new(shared: &Arc<Shared>, result: Result<()>) -> Self {
         Self { shared: Arc::clone(shared), result }
     }
 
     /// Returns the result to the caller.
-    pub(crate) fn deliver(mut self) -> std::result::Result<(), E> {
+    pub(crate) fn deliver(mut self) -> Result<()> {
         std::mem::replace(&mut self.result, Ok(()))
     }
 }
 
-impl<E: Reportable> Drop for Undelivered<E> {
+impl Drop for Undelivered {
     fn drop(&mut self) {
         if let Err(error) = &self.result {
-            error.failures().iter().for_each(|failure| self.shared.report(failure));
+            self.shared.report(error);
         }
     }
 }

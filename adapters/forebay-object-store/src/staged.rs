@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock};
 use std::time::UNIX_EPOCH;
 
-use forebay::{Engine, ErrorKind, File, Open};
+use forebay::{Engine, ErrorKind, File, OpenOptions};
 use object_store::{Error, PutPayload, PutResult, Result};
 
 /// Name of this store in errors.
@@ -47,9 +47,11 @@ pub(crate) struct Staged {
 impl Staged {
     /// Creates a temporary file for an object, and directories as needed.
     pub(crate) fn create(engine: &Engine, target: PathBuf) -> Result<Self> {
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).temporary(true).uncached(true);
         let (file, path) = loop {
             let path = temporary(&target);
-            match engine.open(&path, Open::temporary().uncached(true)) {
+            match engine.open(&path, &options) {
                 Ok(file) => break (file, path),
                 // Left by a process of the same number.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}

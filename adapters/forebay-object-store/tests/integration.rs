@@ -2,7 +2,7 @@
 
 use std::path::Path as File;
 
-use forebay::Engine;
+use forebay::{Engine, Options};
 use forebay_object_store::Store;
 use object_store::integration;
 use object_store::local::LocalFileSystem;
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 fn store() -> (Store, TempDir) {
     let directory = tempfile::tempdir_in(".").unwrap();
-    let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
+    let engine = Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() }).unwrap();
     (Store::new(engine, directory.path()).unwrap(), directory)
 }
 

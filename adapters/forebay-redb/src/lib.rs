@@ -36,7 +36,7 @@ use std::ops::Bound;
 use std::path::Path;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
-use forebay::{Engine, File, Open};
+use forebay::{Engine, File, OpenOptions};
 use redb::{BackendError, StorageBackend};
 
 use locks::Locks;
@@ -67,7 +67,7 @@ impl Backend {
     /// # Errors
     /// As [`Engine::open`].
     pub fn open(engine: &Engine, path: impl AsRef<Path>) -> forebay::Result<Self> {
-        let backend = Self::new(engine.open(path, Open::create())?)?;
+        let backend = Self::new(engine.open(path, OpenOptions::new().read(true).write(true).create(true))?)?;
         Ok(Self { _engine: Some(engine.clone()), ..backend })
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::path::Path;
 
-use forebay::{Engine, ErrorKind, Open};
+use forebay::{Engine, ErrorKind, OpenOptions, Options};
 use forebay_block::random::Random;
 use forebay_redb::Backend;
 use redb::{
@@ -17,7 +17,7 @@ const TABLE: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("table");
 
 /// A cache that is smaller than the databases here.
 fn engine() -> Engine {
-    Engine::builder().cache_bytes(8 << 20).dirty_bytes(4 << 20).build().unwrap()
+    Engine::start(Options { cache_bytes: Some(8 << 20), dirty_bytes: Some(4 << 20), ..Options::default() }).unwrap()
 }
 
 fn open(engine: &Engine, path: &Path) -> Result<Database, DatabaseError> {
@@ -54,13 +54,13 @@ fn a_database_is_open_once() {
     let database = open(&engine, &path).unwrap();
     assert!(matches!(open(&engine, &path), Err(DatabaseError::DatabaseAlreadyOpen)));
     assert!(matches!(Database::create(&path), Err(DatabaseError::DatabaseAlreadyOpen)));
-    let other = Engine::builder().cache_bytes(8 << 20).build().unwrap();
+    let other = Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() }).unwrap();
     assert_eq!(Backend::open(&other, &path).unwrap_err().kind(), ErrorKind::Busy);
     drop(database);
     // Free from here on, for any program.
     drop(Database::create(&path).unwrap());
     let read_only = || {
-        let file = engine.open(&path, Open::read()).unwrap();
+        let file = engine.open(&path, OpenOptions::new().read(true)).unwrap();
         redb::Builder::new().open_read_only_with_backend(Backend::new(file).unwrap())
     };
     let (one, two) = (read_only().unwrap(), read_only().unwrap());
@@ -106,7 +106,7 @@ fn an_aborted_transaction_gives_its_length_back() {
         write
     };
     insert(0..600).commit().unwrap();
-    let length = || engine.open(&path, Open::read()).unwrap().len().unwrap();
+    let length = || engine.open(&path, OpenOptions::new().read(true)).unwrap().len().unwrap();
     let before = length();
     let write = insert(0..1800);
     assert!(length() > before);

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, ErrorKind, Keeper, keeper};
+use forebay::{Engine, ErrorKind, keeper, Keeper, Options};
 use forebay_redb::Backend;
 use redb::{Database, Durability, ReadableDatabase, ReadableTable, TableDefinition};
 
@@ -44,7 +44,7 @@ fn main() {
 
 /// Commits numbers in order, and prints each once its commit has returned.
 fn commit_for_ever(path: &Path, has_keeper: bool) {
-    let builder = Engine::builder().cache_bytes(8 << 20);
+    let builder = Engine::builder(Options { cache_bytes: Some(8 << 20), ..Options::default() });
     let engine = match has_keeper {
         true => builder.survive(Keeper::this_program()).build(),
         false => builder.build(),
@@ -96,7 +96,7 @@ fn run_and_kill(path: &Path, has_keeper: bool, kill: u64) -> u64 {
 
 /// Opens the database, as the next start of the program does, and returns its last commit.
 fn check(path: &Path) -> u64 {
-    let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
+    let engine = Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() }).unwrap();
     let start = Instant::now();
     let backend = loop {
         match Backend::open(&engine, path) {

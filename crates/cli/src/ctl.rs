@@ -79,6 +79,8 @@ fn numbers(stats: &[(String, u64)]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use forebay::Options;
+
     use super::*;
 
     #[test]
@@ -98,7 +100,9 @@ mod tests {
             code == 1 && what.contains("No such file") && what.contains("must be running"),
             "{what}"
         );
-        let engine = forebay::Engine::builder().cache_bytes(8 << 20).build().unwrap();
+        let engine =
+            forebay::Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() })
+                .unwrap();
         engine.serve_control(&socket).unwrap();
         for (ask, expected) in [
             (get("plgu"), "plgu: no such knob; did you mean plug?"),
@@ -112,7 +116,7 @@ mod tests {
                 set("flight", "0"),
                 "invalid value `0` for knob `flight` (allowed: a number of requests",
             ),
-            (set("engine", "threads"), "cannot change knob `engine` while the engine runs"),
+            (set("backend", "threads"), "cannot change knob `backend` while the engine runs"),
             (set("cash", "x"), "unknown knob `cash` (known knobs: plug, merge"),
             (
                 Ask::Stats { name: Some("dorbells".into()) },
@@ -124,12 +128,15 @@ mod tests {
             assert!(what.contains(expected), "{what}");
         }
         ctl(&socket, &set("plug", "never")).unwrap();
-        assert_eq!(engine.get("plug").unwrap(), "never");
+        let knobs = engine.options().knobs();
+        assert!(
+            knobs.iter().any(|knob| (knob.name.as_str(), knob.value.as_str()) == ("plug", "never"))
+        );
     }
 
     #[test]
     fn knobs_and_numbers_stand_in_columns() {
-        let knobs = forebay::Engine::builder().knobs();
+        let knobs = Options::default().knobs();
         let text = table(&knobs);
         assert_eq!(text.lines().count(), knobs.len());
         assert!(text.starts_with("plug              adaptive"), "{text}");

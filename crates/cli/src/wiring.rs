@@ -39,16 +39,13 @@ pub(crate) fn describe_engine(
     settings: &[(String, String)],
     control: Option<&Path>,
 ) -> Result<forebay::Result<String>, Failure> {
-    let mut builder = forebay::Engine::builder();
-    if let Some(bytes) = cache_bytes {
-        builder = builder.cache_bytes(bytes);
-    }
+    let mut options = forebay::Options { cache_bytes, ..forebay::Options::default() };
     for (key, value) in settings {
-        builder = builder
+        options
             .set(key, value)
             .map_err(|error| Failure::usage(format!("--set {key}={value}: {error}")))?;
     }
-    match builder.build() {
+    match forebay::Engine::start(options) {
         Ok(engine) => {
             if let Some(path) = control {
                 let served = engine.serve_control(path);

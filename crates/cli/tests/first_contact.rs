@@ -90,7 +90,7 @@ fn short_help_is_a_screen_and_names_the_exit_codes_in_the_long_one() {
         assert!(verb == "report" || full.out.contains("Exit codes:"), "{}", full.out);
     }
     let knobs = forebay(&["run", "--help"], home.path()).out;
-    for knob in forebay::Engine::builder().knobs() {
+    for knob in forebay::Options::default().knobs() {
         let meaning = knob.help.split(' ').next().expect("a knob has a meaning");
         assert!(
             knobs.contains(&format!("  {:<17} {meaning}", knob.name)),

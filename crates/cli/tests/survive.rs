@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use forebay::{Engine, Keeper, Open};
+use forebay::{Engine, Keeper, OpenOptions, Options};
 
 const FOREBAY: &str = env!("CARGO_BIN_EXE_forebay");
 
@@ -20,12 +20,14 @@ fn run(words: &[&str]) -> (Option<i32>, String, String) {
 fn it_stands_by_an_engine() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = directory.path().join("file");
-    let engine =
-        Engine::builder().cache_bytes(8 << 20).survive(Keeper::program(FOREBAY)).build().unwrap();
+    let engine = Engine::builder(Options { cache_bytes: Some(8 << 20), ..Options::default() })
+        .survive(Keeper::program(FOREBAY))
+        .build()
+        .unwrap();
     let keeper = engine.keeper().unwrap().process.unwrap();
     let name = fs::read_to_string(format!("/proc/{keeper}/comm")).unwrap();
     assert_eq!(name.trim(), "forebay-keeper");
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, OpenOptions::new().read(true).write(true).create(true)).unwrap();
     file.append(b"kept").unwrap();
     file.close().unwrap();
     engine.shutdown(Duration::from_secs(10)).unwrap();

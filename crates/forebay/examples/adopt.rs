@@ -10,20 +10,24 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use forebay::{Builder, Engine, Keeper, Open, keeper};
+use forebay::{Builder, Engine, Keeper, OpenOptions, Options, keeper};
 
 const BYTES: usize = 1 << 20;
 
 /// An engine whose keeper listens at a socket in `directory`.
 fn builder(directory: &Path) -> Builder {
-    let keeper = Keeper::this_program().socket(directory.join("keeper.socket"));
-    Engine::builder().survive(keeper.log(directory.join("keeper.log")))
+    Engine::builder(Options::default()).survive(Keeper {
+        socket: Some(directory.join("keeper.socket")),
+        log: Some(directory.join("keeper.log")),
+        ..Keeper::this_program()
+    })
 }
 
 /// Writes without a sync, reports that, and waits to be killed.
 fn child(directory: &Path) -> forebay::Result<()> {
     let engine = builder(directory).build()?;
-    let file = engine.open(directory.join("table"), Open::create())?;
+    let file = engine
+        .open(directory.join("table"), OpenOptions::new().read(true).write(true).create(true))?;
     file.write_at(&vec![b'x'; BYTES], 0)?;
     println!("written");
     loop {

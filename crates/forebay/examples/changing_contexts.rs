@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, File, Open};
+use forebay::options::Contexts;
+use forebay::{Engine, File, OpenOptions, Options};
 
 const PAGE: u64 = 4096;
 const THREADS: u64 = 8;
@@ -36,7 +37,7 @@ fn main() -> forebay::Result<()> {
         "contexts", "changes", "writes", "p99.9", "longest", "handovers"
     );
     for _ in 0..ROUNDS {
-        for numbers in [&["1"][..], &["1", "8", "2"]] {
+        for numbers in [&[1][..], &[1, 8, 2]] {
             one_round(&directory, length, numbers)?;
         }
     }
@@ -44,10 +45,18 @@ fn main() -> forebay::Result<()> {
     Ok(())
 }
 
-fn one_round(directory: &Path, length: Duration, numbers: &[&str]) -> forebay::Result<()> {
-    let engine =
-        Engine::builder().cache_bytes(512 << 20).dirty_age(Duration::from_millis(50)).build()?;
-    let open = |number: u64| engine.open(directory.join(number.to_string()), Open::create());
+fn one_round(directory: &Path, length: Duration, numbers: &[usize]) -> forebay::Result<()> {
+    let engine = Engine::start(Options {
+        cache_bytes: Some(512 << 20),
+        dirty_age: Duration::from_millis(50),
+        ..Options::default()
+    })?;
+    let open = |number: u64| {
+        engine.open(
+            directory.join(number.to_string()),
+            OpenOptions::new().read(true).write(true).create(true),
+        )
+    };
     let files: Vec<File> = (0..FILES).map(open).collect::<forebay::Result<_>>()?;
     let (has_ended, numbered) = (&AtomicBool::new(false), 1..);
     let (mut waits, changes) = thread::scope(|scope| {
@@ -58,7 +67,10 @@ fn one_round(directory: &Path, length: Duration, numbers: &[&str]) -> forebay::R
             .collect();
         let (start, mut changes) = (Instant::now(), 0);
         while start.elapsed() < length {
-            engine.set("contexts", numbers[changes % numbers.len()]).expect("a number of contexts");
+            let contexts = Contexts::Fixed(numbers[changes % numbers.len()]);
+            engine
+                .set_options(Options { contexts, ..engine.options() })
+                .expect("a number of contexts");
             changes += 1;
             thread::sleep(CHANGE);
         }
@@ -71,7 +83,7 @@ fn one_round(directory: &Path, length: Duration, numbers: &[&str]) -> forebay::R
     let (tail, longest) = (waits[waits.len() * 999 / 1000], waits[waits.len() - 1]);
     println!(
         "{:>8} {changes:>10} {:>10} {:>7} us {:>7} us {:>10}",
-        numbers.join(","),
+        numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(","),
         waits.len(),
         tail.as_micros(),
         longest.as_micros(),

@@ -10,7 +10,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use forebay::{Engine, Open};
+use forebay::{Engine, OpenOptions};
 
 const CHUNK: u64 = 4 << 20;
 
@@ -30,7 +30,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let start = Instant::now();
     let engine = Engine::new()?;
-    let file = engine.open(&temporary, Open::create().truncate(true))?;
+    let file = engine
+        .open(&temporary, OpenOptions::new().read(true).write(true).create(true).truncate(true))?;
     file.set_len(length)?;
     std::thread::scope(|scope| {
         let (file, step) = (&file, CHUNK * threads);

@@ -9,16 +9,19 @@
 
 use std::time::Instant;
 
-use forebay::{Engine, Open, Times};
+use forebay::{Engine, OpenOptions, Options, Times};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [from, to] = arguments.as_slice() else { return Err("usage: copy FROM TO".into()) };
 
     let start = Instant::now();
-    let engine = Engine::builder().cache_bytes(16 << 20).build()?;
-    let source = engine.open(from, Open::read().uncached(true))?;
-    let target = engine.open(to, Open::create().truncate(true).uncached(true))?;
+    let engine = Engine::start(Options { cache_bytes: Some(16 << 20), ..Options::default() })?;
+    let source = engine.open(from, OpenOptions::new().read(true).uncached(true))?;
+    let target = engine.open(
+        to,
+        OpenOptions::new().read(true).write(true).create(true).truncate(true).uncached(true),
+    )?;
     let copied = engine.copy(&source, &target)?;
     let metadata = source.metadata()?;
     target.set_times(Times {

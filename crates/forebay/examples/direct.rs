@@ -6,14 +6,14 @@
 
 use std::time::Instant;
 
-use forebay::{Engine, Open};
+use forebay::{Engine, OpenOptions};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let path = arguments.next().ok_or("which file? direct FILE [READS]")?;
     let reads: u64 = arguments.next().map_or(Ok(100_000), |reads| reads.parse())?;
     let engine = Engine::new()?;
-    let file = engine.open_direct(&path, Open::read())?;
+    let file = engine.open_direct(&path, OpenOptions::new().read(true))?;
     let pages = (file.len() / 4096).max(1);
     let (mut buffers, mut place, mut done) = (Vec::new(), 1u64, 0);
     for _ in 0..32 {
@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             place = place
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1_442_695_040_888_963_407);
-            batch.push(file.read_at_async(buffer, (place >> 33) % pages * 4096));
+            batch.push(file.read_at(buffer, (place >> 33) % pages * 4096));
         }
         drop(plug);
         for read in batch {
@@ -41,6 +41,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let stats = engine.stats();
     println!("{:.0} reads a second", done as f64 / start.elapsed().as_secs_f64());
     println!("{:.1} reads for each system call", stats.bios as f64 / stats.doorbells as f64);
-    file.close()?;
+    file.close().wait()?;
     Ok(())
 }

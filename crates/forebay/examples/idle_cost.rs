@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use forebay::{Engine, File, Open};
+use forebay::{Engine, File, OpenOptions, Options};
 
 /// The allocator of the system, which counts the bytes asked for.
 struct Counting;
@@ -51,9 +51,14 @@ fn main() -> forebay::Result<()> {
     std::fs::create_dir_all(&directory).expect("a directory to write to");
     println!("{:28} {:>12} {:>8} {:>12}", "", "heap", "threads", "descriptors");
     let alone = taken();
-    let engine = Engine::builder().cache_bytes(256 << 20).build()?;
+    let engine = Engine::start(Options { cache_bytes: Some(256 << 20), ..Options::default() })?;
     show("an engine", taken(), alone, 1);
-    let open = |number| engine.open(directory.join(format!("{number}")), Open::create());
+    let open = |number| {
+        engine.open(
+            directory.join(format!("{number}")),
+            OpenOptions::new().read(true).write(true).create(true),
+        )
+    };
     let first = open(0)?;
     first.write_at(&[7; 4096], 0)?;
     first.sync_data()?;

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use forebay::{Engine, File, Open, Result};
+use forebay::{Engine, File, OpenOptions, Result};
 
 /// A file whose bytes below `durable` are durable.
 struct Log {
@@ -40,7 +40,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let records: u64 = arguments.next().map_or(Ok(100), |number| number.parse())?;
 
     let engine = Engine::new()?;
-    let file = engine.open(&path, Open::append())?;
+    let file = engine.open(&path, OpenOptions::new().append(true).create(true))?;
     let log = Log { file, durable: AtomicU64::new(0), syncing: Mutex::new(()) };
     let start = Instant::now();
     std::thread::scope(|scope| {

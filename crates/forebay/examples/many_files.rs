@@ -10,7 +10,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, File, Open};
+use forebay::{Engine, File, OpenOptions, Options};
 
 const PAGE: u64 = 4096;
 /// Of each of the many.
@@ -37,9 +37,12 @@ fn main() -> forebay::Result<()> {
 
 /// How long all writes took.
 fn one_round(directory: &Path, count: u64, pages: u64) -> forebay::Result<Duration> {
-    let engine = Engine::builder().cache_bytes(256 << 20).build()?;
+    let engine = Engine::start(Options { cache_bytes: Some(256 << 20), ..Options::default() })?;
     let open = |number: u64| -> forebay::Result<File> {
-        let file = engine.open(directory.join(format!("{count}-{number}")), Open::create())?;
+        let file = engine.open(
+            directory.join(format!("{count}-{number}")),
+            OpenOptions::new().read(true).write(true).create(true),
+        )?;
         file.set_len(pages / count * PAGE)?;
         Ok(file)
     };

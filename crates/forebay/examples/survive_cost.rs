@@ -9,7 +9,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, Keeper, Open, keeper};
+use forebay::{Engine, Keeper, OpenOptions, Options, keeper};
 
 const PAGE: u64 = 4096;
 const PAGES: u64 = (64 << 20) / PAGE;
@@ -57,12 +57,16 @@ fn main() -> forebay::Result<()> {
 
 /// What a write costs at random and in order, in nanoseconds.
 fn one_round(path: &Path, kept: Kept) -> forebay::Result<[f64; 2]> {
-    let builder = Engine::builder().cache_bytes(256 << 20).dirty_age(Duration::from_secs(3600));
+    let builder = Engine::builder(Options {
+        cache_bytes: Some(256 << 20),
+        dirty_age: Duration::from_secs(3600),
+        ..Options::default()
+    });
     let engine = match kept {
         Kept::No => builder.build()?,
         Kept::Yes => builder.survive(Keeper::this_program()).build()?,
     };
-    let file = engine.open(path, Open::create())?;
+    let file = engine.open(path, OpenOptions::new().read(true).write(true).create(true))?;
     let data = [7; PAGE as usize];
     // Each page once, so that all memory is there.
     (0..PAGES).try_for_each(|page| file.write_at(&data, page * PAGE))?;

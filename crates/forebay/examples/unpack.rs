@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let mut file = batch.create(&path)?;
             bytes += copy(&mut entry, &mut file)?;
             file.set_mode(entry.header().mode()? & 0o777)?;
-            file.finish()?;
+            file.close()?;
             files += 1;
         } else {
             println!("skipped {}: neither a file nor a directory", name.display());

@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use forebay::{Engine, File, Open};
+use forebay::{Engine, File, OpenOptions, Options};
 use rustix::time::{ClockId, clock_gettime};
 
 const PAGE: u64 = 4096;
@@ -36,13 +36,15 @@ fn main() -> forebay::Result<()> {
 
     let directory = Path::new(&directory).join("write_cost");
     std::fs::create_dir(&directory).expect("a directory of its own");
-    let mut engine = Engine::builder().dirty_age(Duration::from_secs(3600));
-    if let Some(mib) = cache {
-        engine = engine.cache_bytes(mib * MIB);
-    }
-    let engine = engine.build()?;
+    let engine = Engine::start(Options {
+        cache_bytes: cache.map(|mib| mib * MIB),
+        dirty_age: Duration::from_secs(3600),
+        ..Options::default()
+    })?;
     let path = |kind: &str, file| directory.join(format!("{kind}{file}"));
-    let open = |file| engine.open(path("forebay", file), Open::create());
+    let open = |file| {
+        engine.open(path("forebay", file), OpenOptions::new().read(true).write(true).create(true))
+    };
     let ours: Vec<File> = (0..files).map(open).collect::<forebay::Result<_>>()?;
     let create = |file| Plain::create(path("plain", file)).expect("a directory to write to");
     let plain: Vec<Plain> = (0..files).map(create).collect();
@@ -87,7 +89,7 @@ fn main() -> forebay::Result<()> {
         of[ROUNDS / 2]
     });
     println!("median {copied:>7.0} ns {written:>7.0} ns {accepted:>7.0} ns");
-    ours.iter().try_for_each(|file| file.discard_dirty().map(drop))?;
+    ours.iter().try_for_each(|file| file.abandon_unwritten().map(drop))?;
     std::fs::remove_dir_all(&directory).expect("its own files go");
     Ok(())
 }

@@ -5,13 +5,13 @@
 //! backups, checkpoints. Files stay ordinary files that every program can read.
 //!
 //! ```
-//! use forebay::{Engine, Open};
+//! use forebay::{Engine, OpenOptions};
 //!
 //! # fn main() -> forebay::Result<()> {
 //! # let directory = tempfile::tempdir_in(".").unwrap();
 //! # let path = directory.path().join("a.log");
-//! let engine = Engine::new()?;                       // defaults; Engine::builder() for options
-//! let log = engine.open(&path, Open::append())?;
+//! let engine = Engine::new()?;                       // defaults; Engine::start(options) for others
+//! let log = engine.open(&path, OpenOptions::new().append(true).create(true))?;
 //! let offset = log.append(b"record\n")?;             // a copy into memory
 //! log.sync_data()?;                                  // durable from here on
 //! log.close()?;                                      // reports the last errors
@@ -56,22 +56,22 @@
 //!   reached, or while space is allocated on a nearly full file system.
 //! - [`File::read_at`] waits for the device unless the pages are in memory.
 //! - Syncs, [`File::set_len`], [`File::discard`] and [`File::close`] wait for the device.
-//! - [`Engine::open`], [`Engine::open_fd`], [`Engine::open_direct`], [`Engine::shutdown`],
-//!   [`File::layout`], [`Builder::build`] and [`Builder::adopt`] make blocking system calls. Of
-//!   these, `open` and `shutdown` have an asynchronous form, which makes them on a thread of the
-//!   library.
+//! - [`Engine::open`], [`Engine::open_fd`], [`Engine::open_direct`], [`Engine::start`] and
+//!   [`Engine::shutdown`] make blocking system calls, as all calls of a [`Batch`] do.
 //!
-//! All other methods of [`File`] and [`DirectFile`] that wait have an asynchronous form, such as
-//! [`File::sync_data_async`]. Its future runs on any executor. A blocking method drives that future
-//! on the calling thread. On a thread of the engine, such as in [`Builder::on_error`], a method
-//! that would wait fails with [`ErrorKind::WouldDeadlock`].
+//! In a task, [`File::asynchronous`] and [`Engine::asynchronous`] have the calls of a file and of a
+//! running engine as futures with the same names. They run on any executor. A call of a
+//! [`DirectFile`] only submits an operation, which can be waited for or awaited.
+//!
+//! A call that would wait on a thread of the engine, such as in [`Builder::on_error`], fails with
+//! [`ErrorKind::WouldDeadlock`].
 //!
 //! # Dropped futures, panics and forks
 //!
-//! - A dropped write or append has accepted a prefix of its data. A dropped sync, `set_len` or
-//!   `discard` still happens, but nobody gets its result.
-//! - A dropped [`Transfer`] of a [`DirectFile`] changes nothing: the operation ends as it would
-//!   have, and the next sync or close of the handle reports its error.
+//! - A dropped write or append has accepted a prefix of its data. A dropped sync is still made, but
+//!   nobody gets its result. [`AsyncFile`] lists every call.
+//! - A dropped operation of a [`DirectFile`] is still carried out, and the next sync or close of the
+//!   handle reports its error.
 //! - A panic of the program while it unwinds drops handles and engine: dropping a [`File`] starts
 //!   its writeback, and dropping the last [`Engine`] writes everything out. A program that aborts
 //!   on panic loses what is not written, as with `kill -9`.
@@ -98,23 +98,23 @@
 //! straight to the device. [`Engine::plug`] submits several of them together.
 //!
 //! ```
-//! use forebay::{Engine, Open};
+//! use forebay::{Engine, OpenOptions};
 //!
 //! # fn main() -> forebay::Result<()> {
 //! # let directory = tempfile::tempdir_in(".").unwrap();
 //! # let path = directory.path().join("table");
 //! let engine = Engine::new()?;
-//! let table = engine.open_direct(&path, Open::create())?;
-//! table.set_len(8192)?;
+//! let table = engine.open_direct(&path, OpenOptions::new().read(true).write(true).create(true))?;
+//! table.set_len(8192).wait()?;
 //! let plug = engine.plug();
-//! let write = table.write_at_async(engine.buffer(4096)?, 0);   // a buffer that needs no copy
-//! let read = table.read_at_async(vec![0; 100], 4096);          // any other works, too
+//! let write = table.write_at(engine.buffer(4096)?, 0);         // a buffer that needs no copy
+//! let read = table.read_at(vec![0; 100], 4096);                // any other works, too
 //! drop(plug);                                                  // submits both together
 //! let (written, _buffer) = write.wait();                       // or write.await
 //! let (read, bytes) = read.wait();
 //! assert_eq!((written?, read?, bytes.len()), (4096, 100, 100));
-//! table.sync_data()?;
-//! # table.close()
+//! table.sync_data().wait()?;
+//! # table.close().wait()
 //! # }
 //! ```
 //!
@@ -125,6 +125,7 @@
 //! - `bytes`: writes from `bytes::Buf`, and direct operations with `bytes::BytesMut`.
 //! - `metrics`: the counters of an engine as OpenMetrics, from a `prometheus_client` registry or as
 //!   text.
+//! - `serde`: [`Options`] in configuration files.
 //! - `tokio`: `AsyncRead`, `AsyncWrite` and `AsyncSeek` for [`Cursor`]. The traits work on any
 //!   executor.
 #![deny(unsafe_code)]
@@ -141,6 +142,8 @@ mod adapters;
 mod builder;
 mod control;
 mod core;
+#[doc(hidden)]
+pub mod inside;
 pub mod keeper;
 #[cfg(feature = "metrics")]
 mod metrics;
@@ -150,26 +153,25 @@ mod platform;
 
 pub use crate::core::batch::Batch;
 pub use crate::core::batch::batch_file::BatchFile;
-pub use crate::core::batch::commit::{CommitError, Outcome, Progress};
+pub use crate::core::batch::commit::{CommitError, Outcome};
 pub use crate::core::direct::buffer::{Buffer, DirectBuffer};
 pub use crate::core::direct::direct_file::DirectFile;
 pub use crate::core::direct::plug::Plug;
-pub use crate::core::direct::transfer::Transfer;
+pub use crate::core::direct::transfer::{Submitted, Transfer};
 pub use crate::core::engine::Engine;
 pub use crate::core::error::{Error, ErrorKind, Result};
 pub use crate::core::file::File;
-pub use crate::core::file::attributes::Layout;
 pub use crate::core::file::attributes::Metadata;
 pub use crate::core::knobs::{Change, Knob};
 pub use crate::core::open::adoption::Adopted;
-pub use crate::core::open::options::Open;
-pub use crate::core::policy;
+pub use crate::core::open::options::OpenOptions;
+pub use crate::core::options::{self, Options};
 pub use crate::core::recovery::KeeperState;
 pub use crate::core::stats::Stats;
+pub use crate::core::sync::together::SyncManyError;
+pub use adapters::asynchronous::{AsyncEngine, AsyncFile};
 pub use adapters::cursor::Cursor;
 pub use builder::Builder;
 pub use control::client::Control;
 pub use keeper::{Keeper, WhenLost};
-#[cfg(feature = "metrics")]
-pub use metrics::Metrics;
 pub use platform::Times;

@@ -14,22 +14,20 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::core::engine::Engine;
 use crate::core::stats::{Kind, NUMBERS, Number, Stats};
 
-/// A collector that exports the [`Stats`] of an engine from a `prometheus_client` registry.
+/// Needs the feature `metrics`. A clone of the engine exports its [`Stats`] from a
+/// `prometheus_client` registry. Each scrape reads the numbers once. The page `docs/metrics.md` lists
+/// every metric.
 ///
-/// Needs the feature `metrics`. Each scrape reads the numbers once. The page `docs/metrics.md`
-/// lists every metric.
-///
-/// The collector holds a clone of the engine. To stop the engine before the registry is dropped,
-/// call [`Engine::shutdown`].
+/// To stop the engine before the registry is dropped, call [`Engine::shutdown`].
 ///
 /// ```
-/// use forebay::{Engine, Metrics};
+/// use forebay::Engine;
 /// use prometheus_client::registry::Registry;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let engine = Engine::new()?;
 /// let mut registry = Registry::default();
-/// registry.register_collector(Box::new(Metrics::new(&engine)));
+/// registry.register_collector(Box::new(engine.clone()));
 ///
 /// let mut text = String::new();
 /// prometheus_client::encoding::text::encode(&mut text, &registry)?;
@@ -37,23 +35,9 @@ use crate::core::stats::{Kind, NUMBERS, Number, Stats};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
-pub struct Metrics {
-    engine: Engine,
-}
-
-impl Metrics {
-    /// Returns a collector for an engine, to be registered with
-    /// `Registry::register_collector`.
-    #[must_use]
-    pub fn new(engine: &Engine) -> Self {
-        Self { engine: engine.clone() }
-    }
-}
-
-impl Collector for Metrics {
+impl Collector for Engine {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        self.engine.stats().collect(encoder)
+        self.stats().collect(encoder)
     }
 }
 

@@ -4,7 +4,7 @@
 //! lock the file and panic, break its cache so that code of the context panics, or panic in a
 //! change of a direct file.
 
-use std::fs::{File as StdFile, OpenOptions};
+use std::fs::File as StdFile;
 use std::future::Future as _;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::FileExt as _;
@@ -22,10 +22,19 @@ use forebay_cache::{CachedFile, Liberties, Origin};
 
 use crate::core::wait;
 use crate::keeper::image::{Run, recover};
-use crate::{Builder, Engine, ErrorKind, File, Keeper, Open, Result};
+use crate::options::Contexts;
+use crate::{Builder, Engine, ErrorKind, File, Keeper, OpenOptions, Options, Result};
 
 const SOON: Duration = Duration::from_secs(60);
 const LENGTH: usize = 1_000_003;
+
+fn existing() -> OpenOptions {
+    OpenOptions::new().read(true).write(true).clone()
+}
+
+fn created() -> OpenOptions {
+    existing().create(true).clone()
+}
 
 /// Bytes that depend on their place.
 fn pattern(salt: usize, length: usize) -> Vec<u8> {
@@ -45,14 +54,30 @@ fn eventually(mut is_so: impl FnMut() -> bool) -> bool {
 
 type Reported = Arc<Mutex<Vec<String>>>;
 
-/// Returns a builder of an engine that writes nothing by itself, and the errors of its callback.
+/// Returns the options of an engine that writes nothing by itself.
+fn options() -> Options {
+    Options {
+        cache_bytes: Some(32 << 20),
+        dirty_bytes: Some(24 << 20),
+        background_bytes: Some(24 << 20),
+        dirty_age: Duration::from_secs(3600),
+        contexts: Contexts::Fixed(1),
+        close_timeout: SOON,
+        ..Options::default()
+    }
+}
+
+/// Returns a builder of such an engine, and the errors of its callback.
 fn builder() -> (Builder, Reported) {
     let reported = Reported::default();
     let report = Arc::clone(&reported);
-    let builder = Engine::builder().cache_bytes(32 << 20).dirty_bytes(24 << 20);
-    let builder = builder.background_bytes(24 << 20).dirty_age(Duration::from_secs(3600));
-    let builder = builder.set("contexts", "1").unwrap().close_timeout(SOON);
+    let builder = Engine::builder(options());
     (builder.on_error(move |error| report.lock().unwrap().push(error.to_string())), reported)
+}
+
+fn set_contexts(engine: &Engine, number: usize) {
+    let contexts = Contexts::Fixed(number);
+    engine.set_options(Options { contexts, ..engine.options() }).unwrap();
 }
 
 fn dirty(engine: &Engine) -> u64 {
@@ -87,9 +112,9 @@ fn contract_21_a_panic_under_a_files_lock_ends_that_file_alone() {
     let (path, other_path) = (directory.path().join("file"), directory.path().join("other"));
     let (builder, reported) = builder();
     let engine = builder.build().unwrap();
-    let file = engine.open(&path, Open::create()).unwrap();
-    let second = engine.open(&path, Open::write()).unwrap();
-    let other = engine.open(&other_path, Open::create()).unwrap();
+    let file = engine.open(&path, &created()).unwrap();
+    let second = engine.open(&path, &existing()).unwrap();
+    let other = engine.open(&other_path, &created()).unwrap();
     file.write_at(&pattern(1, LENGTH), 0).unwrap();
     file.sync_data().unwrap();
     other.write_at(&pattern(2, LENGTH), 0).unwrap();
@@ -105,10 +130,10 @@ fn contract_21_a_panic_under_a_files_lock_ends_that_file_alone() {
         assert_interrupted(file.write_at(&vec![1; 4 << 20], 0), &path);
         assert_interrupted(file.append(b"more"), &path);
         assert_interrupted(file.set_len(7), &path);
-        assert_interrupted(file.discard_dirty(), &path);
+        assert_interrupted(file.abandon_unwritten(), &path);
         assert_interrupted(file.read_at(&mut [0; 100], 0), &path);
     }
-    let late = engine.open(&path, Open::write()).unwrap();
+    let late = engine.open(&path, &existing()).unwrap();
     assert_interrupted(late.sync_data(), &path);
     assert!(eventually(|| dirty(&engine) == others), "{} of {others} bytes", dirty(&engine));
     assert!(eventually(|| reported.lock().unwrap().len() == 1), "{reported:?}");
@@ -116,7 +141,7 @@ fn contract_21_a_panic_under_a_files_lock_ends_that_file_alone() {
 
     other.append(b"goes on").unwrap();
     other.sync_data().unwrap();
-    let third = engine.open(directory.path().join("third"), Open::create()).unwrap();
+    let third = engine.open(directory.path().join("third"), &created()).unwrap();
     third.write_at(b"new", 0).unwrap();
     third.close().unwrap();
     assert_on_disk(&other_path, &[&pattern(2, LENGTH), &b"goes on"[..]].concat());
@@ -126,7 +151,7 @@ fn contract_21_a_panic_under_a_files_lock_ends_that_file_alone() {
         assert_interrupted(file.close(), &path);
     }
     assert_eq!(reported.lock().unwrap().len(), 1, "each handle got the error, the callback once");
-    let again = engine.open(&path, Open::write()).unwrap();
+    let again = engine.open(&path, &existing()).unwrap();
     let mut found = vec![0; LENGTH];
     assert_eq!(again.read_at(&mut found, 0).unwrap(), LENGTH);
     assert!(found == pattern(1, LENGTH), "as it was synced");
@@ -167,11 +192,11 @@ fn contract_21_a_panic_on_a_context_ends_that_file_alone() {
     let (path, other_path) = (directory.path().join("file"), directory.path().join("other"));
     let (builder, _) = builder();
     let engine = builder.build().unwrap();
-    let other = engine.open(&other_path, Open::create()).unwrap();
+    let other = engine.open(&other_path, &created()).unwrap();
     other.write_at(&pattern(2, LENGTH), 0).unwrap();
     let others = dirty(&engine);
     for round in 0..3 {
-        let file = engine.open(&path, Open::create()).unwrap();
+        let file = engine.open(&path, &created()).unwrap();
         let counts = Arc::new(Counts::default());
         let waker = Waker::from(Arc::clone(&counts));
         // A sync that ended before its requests were seen tests nothing.
@@ -224,8 +249,8 @@ fn contract_21_a_panic_on_a_context_ends_that_file_alone() {
 fn contract_21_a_panic_between_the_plan_of_a_write_and_its_end_ends_the_file() {
     let directory = tempfile::tempdir_in(".").unwrap();
     let path = directory.path().join("file");
-    let engine = builder().0.build().unwrap();
-    let file = engine.open(&path, Open::create()).unwrap();
+    let engine = Engine::start(options()).unwrap();
+    let file = engine.open(&path, &created()).unwrap();
     file.write_at(b"whole", 0).unwrap();
     file.inode.copying(|| ());
     file.sync_data().unwrap();
@@ -249,12 +274,15 @@ fn contract_21_a_panic_at_any_lock_of_a_context_ends_that_file_alone() {
             assert!(nth > 10, "a context locks a file more often");
             break;
         }
-        let (builder, _) = builder();
-        let builder = builder.dirty_age(Duration::from_millis(100)).set("contexts", "2").unwrap();
-        let engine = builder.build().unwrap();
-        let other = engine.open(&other_path, Open::create()).unwrap();
+        let engine = Engine::start(Options {
+            dirty_age: Duration::from_millis(100),
+            contexts: Contexts::Fixed(2),
+            ..options()
+        });
+        let engine = engine.unwrap();
+        let other = engine.open(&other_path, &created()).unwrap();
         other.write_at(&pattern(2, LENGTH), 0).unwrap();
-        let file = engine.open(&path, Open::create()).unwrap();
+        let file = engine.open(&path, &created()).unwrap();
         file.inode.trap.store(nth, Ordering::SeqCst);
         // A page becomes too old, a sync waits, and files go to another context.
         let _ = file.write_at(b"a page", 0);
@@ -262,7 +290,7 @@ fn contract_21_a_panic_at_any_lock_of_a_context_ends_that_file_alone() {
         let _ = file.write_at(&pattern(1, LENGTH), 0);
         let _ = file.sync_data();
         let _ = file.write_at(b"a page", 0);
-        engine.set("contexts", "1").unwrap();
+        set_contexts(&engine, 1);
         let _ = file.sync_data();
         is_sprung = file.inode.trap.load(Ordering::SeqCst) == 0;
         if is_sprung {
@@ -284,21 +312,21 @@ fn contract_21_a_panic_in_a_change_of_a_direct_file_ends_that_file_alone() {
     let directory = tempfile::tempdir_in(".").unwrap();
     let (path, other_path) = (directory.path().join("file"), directory.path().join("other"));
     std::fs::write(&path, pattern(1, LENGTH)).unwrap();
-    let engine = builder().0.build().unwrap();
-    let other = engine.open_direct(&other_path, Open::create()).unwrap();
+    let engine = Engine::start(options()).unwrap();
+    let other = engine.open_direct(&other_path, &created()).unwrap();
     let mut is_sprung = true;
     for nth in 1.. {
         if !is_sprung {
             assert!(nth > 20, "a file changes more often");
             break;
         }
-        let file = engine.open_direct(&path, Open::write()).unwrap();
-        let second = engine.open_direct(&path, Open::write()).unwrap();
+        let file = engine.open_direct(&path, &existing()).unwrap();
+        let second = engine.open_direct(&path, &existing()).unwrap();
         file.inode.trap.store(nth, Ordering::SeqCst);
         // The first write covers part of a block, and the second moves the end.
         let writes = [(pattern(nth, 5000), 100), (pattern(nth, 8192), LENGTH as u64)];
-        let writes = writes.map(|(bytes, offset)| file.write_at_async(bytes, offset));
-        let other_write = other.write_at_async(pattern(nth, 5000), 100);
+        let writes = writes.map(|(bytes, offset)| file.write_at(bytes, offset));
+        let other_write = other.write_at(pattern(nth, 5000), 100);
         for write in writes {
             let (result, bytes) = wait::drive(write);
             assert!(!bytes.is_empty(), "the memory comes back");
@@ -310,16 +338,16 @@ fn contract_21_a_panic_in_a_change_of_a_direct_file_ends_that_file_alone() {
         let _ = (file.read_at(vec![0; 100], 50), file.sync_data(), file.set_len(LENGTH as u64));
         is_sprung = file.inode.trap.load(Ordering::SeqCst) == 0;
         if is_sprung {
-            assert_interrupted(file.sync_all(), &path);
-            assert_interrupted(second.read_at(vec![0; 10], 0).0, &path);
-            assert_interrupted(file.close(), &path);
-            assert_interrupted(second.close(), &path);
+            assert_interrupted(file.sync_all().wait(), &path);
+            assert_interrupted(second.read_at(vec![0; 10], 0).wait().0, &path);
+            assert_interrupted(file.close().wait(), &path);
+            assert_interrupted(second.close().wait(), &path);
         }
-        other.sync_data().unwrap();
-        let (read, bytes) = other.read_at(vec![0; 5000], 100);
+        other.sync_data().wait().unwrap();
+        let (read, bytes) = other.read_at(vec![0; 5000], 100).wait();
         assert!(read.unwrap() == 5000 && bytes == pattern(nth, 5000));
     }
-    other.close().unwrap();
+    other.close().wait().unwrap();
     engine.shutdown(SOON).unwrap();
 }
 
@@ -327,18 +355,19 @@ fn contract_21_a_panic_in_a_change_of_a_direct_file_ends_that_file_alone() {
 #[test]
 fn contract_21_a_file_that_is_moving_to_another_context_is_closed_after_a_panic() {
     let directory = tempfile::tempdir_in(".").unwrap();
-    let builder = builder().0.set("affinity", "hash").unwrap();
-    let engine = builder.build().unwrap();
+    let mut options = options();
+    options.set("affinity", "hash").unwrap();
+    let engine = Engine::start(options).unwrap();
     // Each round leaks the frames of its file.
     for round in 0..10 {
-        engine.set("contexts", "2").unwrap();
+        set_contexts(&engine, 2);
         let path = directory.path().join(format!("file {round}"));
-        let file = engine.open(&path, Open::create()).unwrap();
+        let file = engine.open(&path, &created()).unwrap();
         file.write_at(&pattern(round, 2 * LENGTH), 0).unwrap();
         // A sync that nobody waits for: its requests are at the device.
         let _ = pin!(file.sync_data_async()).poll(&mut Context::from_waker(Waker::noop()));
         std::thread::sleep(Duration::from_micros(50 * (round as u64 % 5)));
-        engine.set("contexts", "1").unwrap();
+        set_contexts(&engine, 1);
         file.inode.trap.store(1, Ordering::SeqCst);
         let began = Instant::now();
         let _ = file.close();
@@ -354,8 +383,8 @@ fn contract_21_a_lock_taken_while_a_thread_unwinds_marks_nothing() {
     let path = directory.path().join("file");
     let (builder, reported) = builder();
     let engine = builder.build().unwrap();
-    let file = engine.open(&path, Open::create()).unwrap();
-    let second = engine.open(&path, Open::write()).unwrap();
+    let file = engine.open(&path, &created()).unwrap();
+    let second = engine.open(&path, &existing()).unwrap();
     let panics = AssertUnwindSafe(move || {
         second.write_at(b"before", 0).unwrap();
         // Unwinding drops the handle, which locks the file.
@@ -384,10 +413,16 @@ fn keeper() {
 #[test]
 fn child_that_panics() {
     let Some(directory) = std::env::var_os(CHILD_IN).map(PathBuf::from) else { return };
-    let keeper = Keeper::this_program().log(directory.join("log")).save_to(&directory);
-    let keeper = keeper.arguments(["--exact", KEEPER_TEST, "--nocapture", "--test-threads=1"]);
-    let engine = builder().0.survive(keeper).build().unwrap();
-    let open = |name: &str| engine.open(directory.join(name), Open::create()).unwrap();
+    let keeper = Keeper {
+        log: Some(directory.join("log")),
+        save_to: Some(directory.clone()),
+        arguments: ["--exact", KEEPER_TEST, "--nocapture", "--test-threads=1"]
+            .map(Into::into)
+            .to_vec(),
+        ..Keeper::this_program()
+    };
+    let engine = Engine::builder(options()).survive(keeper).build().unwrap();
+    let open = |name: &str| engine.open(directory.join(name), &created()).unwrap();
     let (file, other, closed) = (open("file"), open("other"), open("closed"));
     for (salt, file) in [(1, &file), (2, &other), (3, &closed)] {
         file.write_at(&pattern(salt, LENGTH), 0).unwrap();
@@ -448,7 +483,7 @@ fn contract_21_a_keeper_writes_nothing_of_an_interrupted_file() {
 
 /// An image of version 2 has no marks: data of the file in this one is written from it.
 fn an_image_of_the_version_before_is_written(image: &Path, path: &Path) {
-    let file = OpenOptions::new().read(true).write(true).open(image).unwrap();
+    let file = StdFile::options().read(true).write(true).open(image).unwrap();
     let word = |at: u64| {
         let mut bytes = [0; 8];
         file.read_exact_at(&mut bytes, at).unwrap();

@@ -15,13 +15,13 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use forebay::{Adopted, Builder, Engine, Error, ErrorKind, File, Keeper, Open};
+use forebay::{Adopted, Builder, Engine, Error, ErrorKind, File, Keeper, Options};
 use forebay_block::random::{Random, mix};
 use forebay_uring::passing::{Listener, Received};
 use support::device::{Device, Shape};
 use support::kept::{self, SOON, adopt_orphans, wait_for_orphan};
 use support::mount::{FileSystem, Mount};
-use support::{MIB, assert_on_disk, directory, eventually, pattern, process};
+use support::{MIB, assert_on_disk, directory, eventually, how, pattern, process};
 
 const CHILD: &str = "child_that_dies";
 const GOES_ON: &str = "child_that_goes_on";
@@ -37,9 +37,17 @@ fn keeper() {
 
 /// An engine that is survived, with a socket for who goes on.
 fn builder(directory: &Path) -> Builder {
-    let keeper =
-        kept::keeper().socket(directory.join("socket")).log(directory.join("log")).linger(SOON);
-    Engine::builder().cache_bytes(24 << 20).survive(keeper)
+    builder_with(directory, Options::default())
+}
+
+fn builder_with(directory: &Path, options: Options) -> Builder {
+    let keeper = Keeper {
+        socket: Some(directory.join("socket")),
+        log: Some(directory.join("log")),
+        linger: SOON,
+        ..kept::keeper()
+    };
+    Engine::builder(Options { cache_bytes: Some(24 << 20), ..options }).survive(keeper)
 }
 
 fn read_all(file: &File) -> Vec<u8> {
@@ -65,31 +73,44 @@ const MANY_PARTS: usize = 14 << 20;
 /// What a child does before it dies.
 fn act(what: &str, directory: &Path, path: &Path) -> Option<u32> {
     let builder = match what {
-        "soon gone" => {
-            let keeper = kept::keeper().socket(directory.join("socket")).log(directory.join("log"));
-            Engine::builder().survive(keeper.linger(Duration::from_millis(200)))
-        }
+        "soon gone" => Engine::builder(Options::default()).survive(Keeper {
+            socket: Some(directory.join("socket")),
+            log: Some(directory.join("log")),
+            linger: Duration::from_millis(200),
+            ..kept::keeper()
+        }),
         "lazy" | "many parts" => {
-            let keeper = kept::keeper().socket(directory.join("socket")).log(directory.join("log"));
-            let keeper = keeper.linger(SOON).patience(Duration::from_millis(300));
-            let builder = Engine::builder().cache_bytes(24 << 20).dirty_bytes(20 << 20);
-            builder.background_bytes(20 << 20).dirty_age(Duration::from_secs(3600)).survive(keeper)
+            let keeper = Keeper {
+                socket: Some(directory.join("socket")),
+                log: Some(directory.join("log")),
+                linger: SOON,
+                patience: Duration::from_millis(300),
+                ..kept::keeper()
+            };
+            let builder = Engine::builder(Options {
+                cache_bytes: Some(24 << 20),
+                dirty_bytes: Some(20 << 20),
+                background_bytes: Some(20 << 20),
+                dirty_age: Duration::from_secs(3600),
+                ..Options::default()
+            });
+            builder.survive(keeper)
         }
         _ => builder(directory),
     };
     let engine = builder.build().unwrap();
     let file =
-        engine.open(path, Open::write()).or_else(|_| engine.open(path, Open::create())).unwrap();
+        engine.open(path, &how::write()).or_else(|_| engine.open(path, &how::create())).unwrap();
     match what {
         "warm" => {
             file.write_at(&pattern(1, WARM), 0).unwrap();
             file.sync_data().unwrap();
             file.write_at(&pattern(2, 100_000), 1 << 20).unwrap();
-            let read = engine.open(directory.join("read"), Open::write()).unwrap();
+            let read = engine.open(directory.join("read"), &how::write()).unwrap();
             assert_eq!(read_all(&read), pattern(3, READ));
-            let part = engine.open(directory.join("part"), Open::write()).unwrap();
+            let part = engine.open(directory.join("part"), &how::write()).unwrap();
             part.write_at(b"here", 5000).unwrap();
-            let gone = engine.open(directory.join("gone"), Open::create_new()).unwrap();
+            let gone = engine.open(directory.join("gone"), &how::create_new()).unwrap();
             gone.write_at(&pattern(4, 50_000), 10_000).unwrap();
             std::fs::remove_file(directory.join("gone")).unwrap();
             let number = engine.keeper().unwrap().process;
@@ -173,7 +194,7 @@ fn contract_04_and_06_a_warm_cache_is_taken_over() {
     assert!(read_all(named(&files, "warm")) == warm);
     // By another handle, too.
     assert!(
-        read_all(&engine.open(directory.join("read"), Open::read()).unwrap()) == pattern(3, READ)
+        read_all(&engine.open(directory.join("read"), &how::read()).unwrap()) == pattern(3, READ)
     );
     assert_eq!(engine.stats().read_bytes, 0, "what was in memory is");
     let mut part = pattern(6, 20_000);
@@ -224,14 +245,18 @@ fn contract_04_without_a_keeper_of_its_own() {
     let old = die("plain", &directory, &path, || {});
     let socket = directory.join("socket");
     // One that cannot go on has taken nothing.
-    let impossible = Engine::builder().dirty_bytes(1 << 40).adopt(&socket).unwrap_err();
+    let impossible = Engine::builder(Options { dirty_bytes: Some(1 << 40), ..Options::default() })
+        .adopt(&socket)
+        .unwrap_err();
     assert_eq!(impossible.kind(), ErrorKind::InvalidInput, "{impossible}");
     // Nor has one that gets no keeper, though that was to listen there.
-    let lonely =
-        Engine::builder().survive(Keeper::program("/bin/false").socket(&socket)).adopt(&socket);
+    let lonely = Engine::builder(Options::default())
+        .survive(Keeper { socket: Some(socket.clone()), ..Keeper::program("/bin/false") })
+        .adopt(&socket);
     refused(lonely);
     assert!(eventually(SOON, || socket.exists()), "the old one listens again");
-    let Adopted { engine, files, clean_pages, .. } = Engine::adopt(&socket).unwrap();
+    let Adopted { engine, files, clean_pages, .. } =
+        Engine::builder(Options::default()).adopt(&socket).unwrap();
     assert_eq!(wait_for_orphan(old, SOON), 0);
     assert!(clean_pages >= 300_000 / 4096 && engine.keeper().is_none());
     let file = named(&files, "file");
@@ -240,7 +265,7 @@ fn contract_04_without_a_keeper_of_its_own() {
     // As if nobody had had it: leased, and locked.
     assert!(!file.describe().contains("shared"), "{}", file.describe());
     assert_eq!(
-        Engine::new().unwrap().open(&path, Open::write()).unwrap_err().kind(),
+        Engine::new().unwrap().open(&path, &how::write()).unwrap_err().kind(),
         ErrorKind::Busy
     );
     drop((engine, files));
@@ -316,7 +341,7 @@ fn contract_10_a_block_device_is_taken_over() {
     file.read_at(&mut start, 0).unwrap();
     assert!(start == pattern(5, 300_000) && engine.stats().read_bytes <= 4096);
     assert_eq!(
-        Engine::new().unwrap().open(device.path(), Open::read()).unwrap_err().kind(),
+        Engine::new().unwrap().open(device.path(), &how::read()).unwrap_err().kind(),
         ErrorKind::Busy
     );
     file.write_at(&pattern(6, 10_000), 77).unwrap();
@@ -326,16 +351,18 @@ fn contract_10_a_block_device_is_taken_over() {
     assert!(device.stored()[..300_000] == start);
     // Free at once.
     let other = Engine::new().unwrap();
-    other.open(device.path(), Open::write()).unwrap().close().unwrap();
+    other.open(device.path(), &how::write()).unwrap().close().unwrap();
 }
 
 #[test]
 fn who_is_refused() {
     let (_guard, directory) = place();
     let (path, socket) = (directory.join("file"), directory.join("socket"));
-    assert!(refused(Engine::adopt(&socket)).contains("no keeper listens"));
+    assert!(
+        refused(Engine::builder(Options::default()).adopt(&socket)).contains("no keeper listens")
+    );
     let old = die("plain", &directory, &path, || {
-        let said = refused(Engine::adopt(&socket));
+        let said = refused(Engine::builder(Options::default()).adopt(&socket));
         assert!(said.contains("is alive"), "{said}");
         // Nor does it help to ask again.
         refused(builder(&directory).adopt(&socket));
@@ -345,7 +372,9 @@ fn who_is_refused() {
     std::thread::scope(|scope| {
         for _ in 0..3 {
             let (reported, socket) = (reported.clone(), &socket);
-            scope.spawn(move || reported.send(Engine::adopt(socket)).unwrap());
+            scope.spawn(move || {
+                reported.send(Engine::builder(Options::default()).adopt(socket)).unwrap()
+            });
         }
     });
     let (adopted, others): (Vec<_>, Vec<_>) = receive.iter().take(3).partition(Result::is_ok);
@@ -357,13 +386,13 @@ fn who_is_refused() {
 
     let old = die("soon gone", &directory, &path, || {});
     assert_eq!(wait_for_orphan(old, SOON), 0);
-    let said = refused(Engine::adopt(&socket));
+    let said = refused(Engine::builder(Options::default()).adopt(&socket));
     assert!(said.contains("no keeper listens") && said.contains("open the files"), "{said}");
 
     let engine = Engine::new().unwrap();
     engine.serve_control(directory.join("control")).unwrap();
-    refused(Engine::adopt(directory.join("control")));
-    refused(Engine::adopt(&path));
+    refused(Engine::builder(Options::default()).adopt(directory.join("control")));
+    refused(Engine::builder(Options::default()).adopt(&path));
 }
 
 /// Answers who connects with these messages, some with a descriptor; what came of it there.
@@ -371,7 +400,7 @@ fn answered(directory: &Path, messages: &[(Vec<u8>, Option<BorrowedFd<'_>>)]) ->
     let path = directory.join("pretender");
     let listener = Listener::bind(&path).unwrap();
     let asking = std::thread::scope(|scope| {
-        let asking = scope.spawn(|| Engine::adopt(&path));
+        let asking = scope.spawn(|| Engine::builder(Options::default()).adopt(&path));
         let channel = loop {
             if let Some((channel, _)) = listener.accept().unwrap() {
                 break channel;
@@ -432,7 +461,10 @@ fn child_of_another_user() {
     assert_eq!(unsafe { libc::setuid(USER) }, 0);
     match what {
         "adopts" => {
-            process::report(format_args!("{}", refused(Engine::adopt(socket))));
+            process::report(format_args!(
+                "{}",
+                refused(Engine::builder(Options::default()).adopt(socket))
+            ));
             // Nobody hears what the harness says.
             std::process::exit(0);
         }
@@ -462,12 +494,12 @@ fn other_users_are_refused() {
     let (mut child, said) = start(OTHER, &format!("adopts\n{}", socket.display()));
     assert!(said.contains(&format!("user {USER} may not")), "{said}");
     child.wait().unwrap();
-    drop(Engine::adopt(&socket).unwrap());
+    drop(Engine::builder(Options::default()).adopt(&socket).unwrap());
     assert_eq!(wait_for_orphan(old, SOON), 0);
 
     let theirs = directory.join("theirs");
     let (mut child, _) = start(OTHER, &format!("listens\n{}", theirs.display()));
-    let said = refused(Engine::adopt(&theirs));
+    let said = refused(Engine::builder(Options::default()).adopt(&theirs));
     assert!(said.contains(&format!("belongs to another user ({USER})")), "{said}");
     child.kill().unwrap();
     child.wait().unwrap();
@@ -483,7 +515,8 @@ fn contract_06_whoever_opens_a_file_meanwhile_is_let_in() {
     let other = OpenOptions::new().write(true).open(directory.join("read")).unwrap();
     assert!(start.elapsed() < Duration::from_secs(10), "held up for {:?}", start.elapsed());
     other.write_all_at(b"others' bytes", 4096).unwrap();
-    let Adopted { engine, files, .. } = Engine::adopt(directory.join("socket")).unwrap();
+    let Adopted { engine, files, .. } =
+        Engine::builder(Options::default()).adopt(directory.join("socket")).unwrap();
     assert_eq!(wait_for_orphan(old, SOON), 0);
     let read = named(&files, "read");
     assert!(read.describe().contains("shared"), "{}", read.describe());
@@ -621,7 +654,7 @@ fn path_of(directory: &Path, number: usize) -> PathBuf {
 
 /// The files of one generation, in their order.
 fn begin(engine: &Engine, directory: &Path) -> Vec<File> {
-    let open = |number: usize| engine.open(path_of(directory, number), Open::create()).unwrap();
+    let open = |number: usize| engine.open(path_of(directory, number), &how::create()).unwrap();
     let files = (0..FILES).map(open).collect();
     std::fs::remove_file(path_of(directory, NAMELESS)).unwrap();
     files
@@ -669,10 +702,13 @@ fn check(files: &[File], directory: &Path, seed: u64, context: &str) -> (Workloa
 
 /// The next generation: adopts what the one before had.
 fn go_on(directory: &Path, random: &mut Random) -> (Engine, Vec<File>, u64) {
-    let builder = builder(directory)
-        .dirty_bytes(4 << 20)
-        .background_bytes((1 + random.below(4)) << 20)
-        .dirty_age(Duration::from_millis(1 + random.below(60)));
+    let options = Options {
+        dirty_bytes: Some(4 << 20),
+        background_bytes: Some((1 + random.below(4)) << 20),
+        dirty_age: Duration::from_millis(1 + random.below(60)),
+        ..Options::default()
+    };
+    let builder = builder_with(directory, options);
     if Progress::at(directory).reported(0) == 0 {
         let engine = builder.build().unwrap();
         let files = begin(&engine, directory);

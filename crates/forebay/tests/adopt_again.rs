@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::Duration;
 
-use forebay::{Adopted, Builder, Engine, ErrorKind, File, Open};
+use forebay::{Adopted, Builder, Engine, ErrorKind, File, Keeper, Options};
 use support::kept::{self, SOON, adopt_orphans, wait_for_orphan};
 use support::mount::{FileSystem, Mount};
-use support::{MIB, assert_on_disk, directory, kind_of, pattern, process};
+use support::{MIB, assert_on_disk, directory, how, kind_of, pattern, process};
 
 const CHILD: &str = "child_that_dies";
 
@@ -27,10 +27,18 @@ fn keeper() {
 
 /// An engine that is survived, of which nothing is written before its end.
 fn builder(directory: &Path) -> Builder {
-    let keeper =
-        kept::keeper().socket(directory.join("socket")).log(directory.join("log")).linger(SOON);
-    let builder = Engine::builder().cache_bytes(24 << 20).dirty_age(Duration::from_secs(3600));
-    builder.survive(keeper.patience(Duration::from_millis(300)))
+    let keeper = Keeper {
+        socket: Some(directory.join("socket")),
+        log: Some(directory.join("log")),
+        linger: SOON,
+        ..kept::keeper()
+    };
+    let builder = Engine::builder(Options {
+        cache_bytes: Some(24 << 20),
+        dirty_age: Duration::from_secs(3600),
+        ..Options::default()
+    });
+    builder.survive(Keeper { patience: Duration::from_millis(300), ..keeper })
 }
 
 fn read_all(file: &File) -> Vec<u8> {
@@ -61,9 +69,9 @@ fn unlock(path: &Path) {
 /// Two files: one is to be written, and the other nobody has locked any more.
 fn write_two(directory: &Path, place: &Path) -> u32 {
     let engine = builder(directory).build().unwrap();
-    let first = engine.open(place.join("first"), Open::create()).unwrap();
+    let first = engine.open(place.join("first"), &how::create()).unwrap();
     first.write_at(&pattern(5, LENGTH), 0).unwrap();
-    let second = engine.open(directory.join("second"), Open::write()).unwrap();
+    let second = engine.open(directory.join("second"), &how::write()).unwrap();
     unlock(&directory.join("second"));
     let number = engine.keeper().unwrap().process.unwrap();
     std::mem::forget((engine, first, second));
@@ -74,11 +82,11 @@ fn write_two(directory: &Path, place: &Path) -> u32 {
 fn write_many(directory: &Path) -> u32 {
     let engine = builder(directory).build().unwrap();
     for number in 0..MANY {
-        let file = engine.open(directory.join(format!("file-{number}")), Open::create()).unwrap();
+        let file = engine.open(directory.join(format!("file-{number}")), &how::create()).unwrap();
         file.write_at(&pattern(number, 5000), 0).unwrap();
         std::mem::forget(file);
     }
-    let nameless = engine.open(directory.join("nameless"), Open::create()).unwrap();
+    let nameless = engine.open(directory.join("nameless"), &how::create()).unwrap();
     nameless.write_at(&pattern(MANY, 5000), 0).unwrap();
     std::fs::remove_file(directory.join("nameless")).unwrap();
     let number = engine.keeper().unwrap().process.unwrap();
@@ -169,10 +177,10 @@ fn contract_02_and_04_a_file_that_is_refused_takes_no_other_with_it() {
     kept::kill(&mut child, libc::SIGKILL);
     // Once without a keeper of its own, and once with one.
     let socket = directory.join("socket");
-    assert_eq!(kind_of(Engine::adopt(&socket)), ErrorKind::Busy);
+    assert_eq!(kind_of(Engine::builder(Options::default()).adopt(&socket)), ErrorKind::Busy);
     assert_eq!(kind_of(builder(&directory).adopt(&socket)), ErrorKind::Busy);
     // The lock of the first is still there.
-    assert!(Engine::new().unwrap().open(full.join("first"), Open::write()).is_err());
+    assert!(Engine::new().unwrap().open(full.join("first"), &how::write()).is_err());
     std::fs::remove_file(filler).unwrap();
     set_lock(other.as_raw_fd(), libc::F_UNLCK);
     let adopted = adopt(&directory);

@@ -8,15 +8,17 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use forebay::{Engine, ErrorKind, Open};
+use forebay::options::{Contexts, Flight};
+use forebay::{Engine, ErrorKind, Options};
 use support::mount::{FileSystem, Memory, Mount};
-use support::{MIB, PAGE, eventually, kind_of, pattern, process, within};
+use support::{MIB, PAGE, eventually, how, kind_of, pattern, process, within};
 
 /// What nothing here may take longer than.
 const SOON: Duration = Duration::from_secs(10);
 
 fn small_engine() -> Engine {
-    Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).build().unwrap()
+    Engine::start(Options { cache_bytes: Some(8 << 20), close_timeout: SOON, ..Options::default() })
+        .unwrap()
 }
 
 #[test]
@@ -24,7 +26,7 @@ fn a_file_that_cannot_be_made_says_why() {
     let engine = small_engine();
     let directory = support::directory();
     let missing = directory.path().join("missing/file");
-    for open in [Open::read(), Open::write(), Open::create(), Open::create_new(), Open::append()] {
+    for open in [&how::read(), &how::write(), &how::create(), &how::create_new(), &how::append()] {
         let error = engine.open(&missing, open).unwrap_err();
         assert_eq!(
             (error.kind(), error.os_error()),
@@ -35,12 +37,12 @@ fn a_file_that_cannot_be_made_says_why() {
     }
     let there = directory.path().join("there");
     std::fs::write(&there, b"x").unwrap();
-    let error = engine.open(&there, Open::create_new()).unwrap_err();
+    let error = engine.open(&there, &how::create_new()).unwrap_err();
     assert_eq!(error.os_error(), Some(libc::EEXIST), "{error}");
-    let held = engine.open(&there, Open::write()).unwrap();
-    let error = engine.open(&there, Open::create_new()).unwrap_err();
+    let held = engine.open(&there, &how::write()).unwrap();
+    let error = engine.open(&there, &how::create_new()).unwrap_err();
     assert_eq!(error.os_error(), Some(libc::EEXIST), "{error}");
-    let under_a_file = engine.open(there.join("file"), Open::create()).unwrap_err();
+    let under_a_file = engine.open(there.join("file"), &how::create()).unwrap_err();
     assert_eq!(under_a_file.os_error(), Some(libc::ENOTDIR), "{under_a_file}");
     held.close().unwrap();
     assert_eq!(std::fs::read(&there).unwrap(), b"x");
@@ -53,7 +55,7 @@ fn a_directory_without_permission_says_so() {
     }
     let directory = tempfile::tempdir().unwrap();
     process::shell("chmod 555 \"$1\"", directory.path()).unwrap();
-    let error = small_engine().open(directory.path().join("file"), Open::create()).unwrap_err();
+    let error = small_engine().open(directory.path().join("file"), &how::create()).unwrap_err();
     assert_eq!(
         (error.kind(), error.os_error()),
         (ErrorKind::PermissionDenied, Some(libc::EACCES)),
@@ -70,7 +72,7 @@ fn a_read_only_file_system_is_read_and_not_written() {
     std::fs::write(&path, pattern(1, 10_000)).unwrap();
     mount.make_read_only();
     let engine = small_engine();
-    for open in [Open::write(), Open::create(), Open::append()] {
+    for open in [&how::write(), &how::create(), &how::append()] {
         let error = engine.open(&path, open).unwrap_err();
         assert_eq!(
             (error.kind(), error.os_error()),
@@ -78,12 +80,12 @@ fn a_read_only_file_system_is_read_and_not_written() {
             "{error}"
         );
     }
-    let file = engine.open(&path, Open::read()).unwrap();
+    let file = engine.open(&path, &how::read()).unwrap();
     let mut buffer = vec![0; 20_000];
     assert_eq!(file.read_at(&mut buffer, 0).unwrap(), 10_000);
     assert!(buffer[..10_000] == pattern(1, 10_000));
-    assert_eq!(kind_of(engine.open(&path, Open::write())), ErrorKind::Open);
-    assert_eq!(kind_of(engine.open(&path, Open::read().truncate(true))), ErrorKind::InvalidInput);
+    assert_eq!(kind_of(engine.open(&path, &how::write())), ErrorKind::Open);
+    assert_eq!(kind_of(engine.open(&path, how::read().truncate(true))), ErrorKind::InvalidInput);
     file.close().unwrap();
 }
 
@@ -97,7 +99,7 @@ fn a_file_system_without_room_for_another_file_is_full() {
     assert_eq!(full.raw_os_error(), Some(libc::ENOSPC));
     let engine = small_engine();
     let path = mount.path().join("file");
-    assert_eq!(kind_of(engine.open(&path, Open::create())), ErrorKind::NoSpace);
+    assert_eq!(kind_of(engine.open(&path, &how::create())), ErrorKind::NoSpace);
     let batch = engine.batch();
     assert_eq!(batch.create(&path).unwrap_err().kind(), ErrorKind::NoSpace);
 }
@@ -109,7 +111,7 @@ fn a_directory_that_vanishes_takes_no_data_along() {
     let inner = directory.path().join("inner");
     std::fs::create_dir(&inner).unwrap();
     let path = inner.join("file");
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     file.write_at(&pattern(1, 100_000), 0).unwrap();
     process::shell("rm -r \"$1\"", &inner).unwrap();
     // The open file lives on without a name; its bytes can still be read.
@@ -118,7 +120,7 @@ fn a_directory_that_vanishes_takes_no_data_along() {
     assert_eq!(file.read_at(&mut buffer, 0).unwrap(), 100_000);
     assert!(buffer == pattern(1, 100_000));
     file.close().unwrap();
-    let error = engine.open(&path, Open::create()).unwrap_err();
+    let error = engine.open(&path, &how::create()).unwrap_err();
     assert_eq!(error.os_error(), Some(libc::ENOENT), "{error}");
 }
 
@@ -132,10 +134,10 @@ fn what_is_neither_file_nor_device_is_unsupported() {
     assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
     let others = [directory.path(), &fifo, Path::new("/dev/null"), Path::new("/dev/zero")];
     for path in others {
-        for open in [Open::read(), Open::write(), Open::create(), Open::append()] {
+        for open in [how::read(), how::write(), how::create(), how::append()] {
             let (engine, at, what) =
                 (engine.clone(), path.to_owned(), format!("{path:?}, {open:?}"));
-            let kind = within(SOON, "opening no file", move || kind_of(engine.open(at, open)));
+            let kind = within(SOON, "opening no file", move || kind_of(engine.open(at, &open)));
             assert_eq!(kind, ErrorKind::Unsupported, "{what}");
         }
     }
@@ -146,9 +148,9 @@ fn contract_06_a_second_engine_learns_that_the_file_is_busy() {
     let directory = support::directory();
     let path = directory.path().join("file");
     let (one, two) = (small_engine(), small_engine());
-    let file = one.open(&path, Open::create()).unwrap();
+    let file = one.open(&path, &how::create()).unwrap();
     file.write_at(&pattern(1, 50_000), 0).unwrap();
-    assert_eq!(kind_of(two.open(&path, Open::write())), ErrorKind::Busy);
+    assert_eq!(kind_of(two.open(&path, &how::write())), ErrorKind::Busy);
     // The first one is not harmed by the other's try.
     file.write_at(&pattern(2, 50_000), 50_000).unwrap();
     file.sync_data().unwrap();
@@ -157,10 +159,10 @@ fn contract_06_a_second_engine_learns_that_the_file_is_busy() {
     file.close().unwrap();
     let mut opened = None;
     assert!(
-        eventually(SOON, || two.open(&path, Open::write()).is_ok()),
+        eventually(SOON, || two.open(&path, &how::write()).is_ok()),
         "the lock outlives the close"
     );
-    opened.get_or_insert_with(|| two.open(&path, Open::write()).unwrap()).sync_data().unwrap();
+    opened.get_or_insert_with(|| two.open(&path, &how::write()).unwrap()).sync_data().unwrap();
 }
 
 #[test]
@@ -169,11 +171,11 @@ fn a_handle_does_only_what_it_was_opened_for() {
     let path = directory.path().join("file");
     std::fs::write(&path, b"content").unwrap();
     let engine = small_engine();
-    let reading = engine.open(&path, Open::read()).unwrap();
+    let reading = engine.open(&path, &how::read()).unwrap();
     assert_eq!(kind_of(reading.write_at(b"x", 0)), ErrorKind::NotPermitted);
     assert_eq!(kind_of(reading.append(b"x")), ErrorKind::NotPermitted);
     assert_eq!(kind_of(reading.set_len(0)), ErrorKind::NotPermitted);
-    let appending = engine.open(&path, Open::append()).unwrap();
+    let appending = engine.open(&path, &how::append()).unwrap();
     assert_eq!(kind_of(appending.write_at(b"x", 0)), ErrorKind::NotPermitted);
     assert_eq!(appending.append(b"!").unwrap(), 7);
     appending.sync_data().unwrap();
@@ -191,10 +193,10 @@ fn a_reader_cannot_cut_the_file_by_opening_it() {
     let path = directory.path().join("file");
     std::fs::write(&path, b"content").unwrap();
     let engine = small_engine();
-    assert_eq!(kind_of(engine.open(&path, Open::read().truncate(true))), ErrorKind::InvalidInput);
+    assert_eq!(kind_of(engine.open(&path, how::read().truncate(true))), ErrorKind::InvalidInput);
     assert_eq!(std::fs::read(&path).unwrap(), b"content");
-    let cut = engine.open(&path, Open::write().truncate(true)).unwrap();
-    assert!(cut.is_empty().unwrap());
+    let cut = engine.open(&path, how::write().truncate(true)).unwrap();
+    assert_eq!(cut.len().unwrap(), 0);
     cut.close().unwrap();
     assert_eq!(std::fs::read(&path).unwrap(), b"");
 }
@@ -203,7 +205,7 @@ fn a_reader_cannot_cut_the_file_by_opening_it() {
 fn offsets_no_file_can_have_are_refused_and_nothing_is_accepted() {
     let directory = support::directory();
     let engine = small_engine();
-    let file = engine.open(directory.path().join("file"), Open::create()).unwrap();
+    let file = engine.open(directory.path().join("file"), &how::create()).unwrap();
     file.write_at(b"start", 0).unwrap();
     let near = i64::MAX as u64;
     for offset in [u64::MAX, u64::MAX - 3, 1 << 63, near, near - 1, near - PAGE, near - 2 * PAGE] {
@@ -240,7 +242,7 @@ fn contract_08_beyond_what_ext4_can_hold_is_refused_and_nothing_is_accepted() {
     };
     let engine = small_engine();
     let path = mount.path().join("file");
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     // With blocks of 4 KiB it is 16 TiB, less one block; small file systems have smaller ones.
     let limit = largest_offset(&path);
     assert!(limit < 16 << 40, "{limit}");
@@ -261,7 +263,8 @@ fn contract_08_beyond_what_ext4_can_hold_is_refused_and_nothing_is_accepted() {
 #[test]
 fn knobs_out_of_range_are_refused_with_the_range() {
     for bytes in [0, 1, 4096, (8 << 20) - 1, u64::MAX] {
-        let error = Engine::builder().cache_bytes(bytes).build().unwrap_err();
+        let error =
+            Engine::start(Options { cache_bytes: Some(bytes), ..Options::default() }).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
         assert!(
             error.to_string().contains("cache_bytes") && error.to_string().contains("8388608"),
@@ -269,19 +272,26 @@ fn knobs_out_of_range_are_refused_with_the_range() {
         );
     }
     let wrong = [
-        Engine::builder().cache_bytes(8 << 20).dirty_bytes(8 << 20),
-        Engine::builder().dirty_bytes(0),
-        Engine::builder().cache_bytes(64 << 20).dirty_bytes(8 << 20).background_bytes(9 << 20),
-        Engine::builder().dirty_age(Duration::ZERO),
+        Options { cache_bytes: Some(8 << 20), dirty_bytes: Some(8 << 20), ..Options::default() },
+        Options { dirty_bytes: Some(0), ..Options::default() },
+        Options {
+            cache_bytes: Some(64 << 20),
+            dirty_bytes: Some(8 << 20),
+            background_bytes: Some(9 << 20),
+            ..Options::default()
+        },
+        Options { dirty_age: Duration::ZERO, ..Options::default() },
+        Options { contexts: Contexts::Fixed(0), ..Options::default() },
+        Options { flight: Flight::Depth(usize::MAX), ..Options::default() },
     ];
-    for builder in wrong {
-        assert_eq!(kind_of(builder.build()), ErrorKind::InvalidInput);
+    for options in wrong {
+        assert_eq!(kind_of(Engine::start(options)), ErrorKind::InvalidInput);
     }
     for (key, value) in
         [("cash", "1"), ("cache_bytes", "-1"), ("flight", "many"), ("dirty_age", "3")]
     {
         assert_eq!(
-            kind_of(Engine::builder().set(key, value)),
+            kind_of(Options::default().set(key, value)),
             ErrorKind::InvalidInput,
             "{key} = {value}"
         );
@@ -290,10 +300,14 @@ fn knobs_out_of_range_are_refused_with_the_range() {
 
 /// Direct I/O refused: everything works through the kernel's cache, and the file says so.
 fn works_buffered(directory: &Path) {
-    let engine =
-        Engine::builder().cache_bytes(8 << 20).dirty_age(Duration::from_millis(5)).build().unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(8 << 20),
+        dirty_age: Duration::from_millis(5),
+        ..Options::default()
+    })
+    .unwrap();
     let path = directory.join("buffered");
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     println!("{}", file.describe());
     assert!(file.describe().starts_with("buffered: "), "{}", file.describe());
     let mut expected = Vec::new();
@@ -338,11 +352,33 @@ fn the_kind_says_why_a_file_was_not_opened() {
         assert_eq!(error.path(), Some(&*path), "{error}");
         (error.kind(), std::io::Error::from(error).kind())
     };
-    let missing = kind(engine.open(&path, Open::write()));
+    let missing = kind(engine.open(&path, &how::write()));
     assert_eq!(missing, (ErrorKind::NotFound, std::io::ErrorKind::NotFound));
-    let file = engine.open(&path, Open::create_new()).unwrap();
+    let file = engine.open(&path, &how::create_new()).unwrap();
     let exists = (ErrorKind::AlreadyExists, std::io::ErrorKind::AlreadyExists);
-    assert_eq!(kind(engine.open(&path, Open::create_new())), exists, "open in this engine");
+    assert_eq!(kind(engine.open(&path, &how::create_new())), exists, "open in this engine");
     file.close().unwrap();
-    assert_eq!(kind(engine.open(&path, Open::create_new())), exists, "closed");
+    assert_eq!(kind(engine.open(&path, &how::create_new())), exists, "closed");
+}
+
+/// In a configuration, too.
+#[test]
+fn options_of_a_configuration_that_are_unknown_or_invalid_are_refused_by_name() {
+    let read = |text: &str| serde_json::from_str::<Options>(text);
+    for (text, expected) in [
+        (r#"{"cash_bytes": 1}"#, "unknown knob `cash_bytes`"),
+        (r#"{"dirty_age": 200}"#, "invalid value `200` for knob `dirty_age`"),
+        (r#"{"contexts": -1}"#, "invalid value `-1` for knob `contexts`"),
+        (r#"{"prealloc": 1.5}"#, "text, a number or a boolean"),
+        (r#"[]"#, "options of an engine by name"),
+    ] {
+        let error = read(text).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    assert_eq!(read("{}").unwrap(), Options::default());
+    let mut other = Options { dirty_bytes: Some(16 << 20), uncached: true, ..Options::default() };
+    other.set("merge", "off").unwrap();
+    let written = serde_json::to_string(&other).unwrap();
+    assert_eq!(written, r#"{"merge":"off","dirty_bytes":"16777216","uncached":"on"}"#);
+    assert_eq!(read(&written).unwrap(), other);
 }

@@ -7,15 +7,14 @@ use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use forebay::{BatchFile, Engine, ErrorKind, Open, Outcome, Progress};
+use forebay::{BatchFile, Engine, ErrorKind, Options, Outcome};
 use forebay_block::random::Random;
 use support::mount::{FileSystem, Mount};
 use support::refused::{self, Threads};
-use support::{MIB, directory, kind_of, pattern, process, seed};
+use support::{MIB, directory, how, kind_of, pattern, process, seed};
 
 /// Names in a directory and below it, those of a batch included.
 fn names(directory: &Path) -> BTreeSet<String> {
@@ -49,20 +48,15 @@ fn contract_20_files_of_every_size_appear_at_the_commit_and_not_before() {
             file.write_all(&rest[..now]).unwrap();
             rest = &rest[now..];
         }
-        assert_eq!(file.len(), size as u64);
-        file.finish().unwrap();
+        file.close().unwrap();
     }
     assert!(names(directory.path()).iter().all(|name| name.starts_with(".forebay-")));
-    let last = Arc::new(Mutex::new(Progress::default()));
-    let reported = Arc::clone(&last);
-    batch.commit_with(move |progress| *reported.lock().unwrap() = progress).unwrap();
+    batch.commit().unwrap();
     for (number, size) in sizes.into_iter().enumerate() {
         let expected = pattern(seed ^ number as u64, size);
         support::assert_on_disk(&directory.path().join(format!("{number}")), &expected, "a file");
     }
     assert_eq!(names(directory.path()).len(), sizes.len(), "nothing else is left");
-    let last = *last.lock().unwrap();
-    assert_eq!((last.files, last.flushed, last.published), (10, 10, 10));
 }
 
 #[test]
@@ -76,9 +70,9 @@ fn contract_20_an_aborted_batch_leaves_nothing() {
     batch.write(directory.path().join("kept"), b"new").unwrap();
     batch.remove(directory.path().join("kept")).unwrap();
     let mut open = batch.create(directory.path().join("open")).unwrap();
-    open.write(b"part").unwrap();
-    batch.abort();
-    assert_eq!(kind_of(open.write(&[1; 1 << 20])), ErrorKind::InvalidInput);
+    open.write_all(b"part").unwrap();
+    drop(batch);
+    assert_eq!(kind_of(open.write_all(&[1; 1 << 20])), ErrorKind::InvalidInput);
     assert_eq!(names(directory.path()), only(&["kept"]));
     assert_eq!(fs::read(directory.path().join("kept")).unwrap(), b"old");
 }
@@ -113,12 +107,12 @@ fn a_batch_with_an_unfinished_file_publishes_nothing() {
     drop(batch.create(directory.path().join("two")).unwrap());
     let error = batch.commit().unwrap_err();
     println!("{error}");
-    assert_eq!(error.error().kind(), ErrorKind::InvalidInput);
+    assert_eq!(error.errors[0].kind(), ErrorKind::InvalidInput);
     assert_eq!(
-        error.error().path(),
+        error.errors[0].path(),
         Some(&*fs::canonicalize(directory.path()).unwrap().join("two"))
     );
-    assert!(error.targets().iter().all(|(_, outcome)| *outcome == Outcome::Old));
+    assert!(error.targets.iter().all(|(_, outcome)| *outcome == Outcome::Old));
     assert!(error.to_string().ends_with("nothing was published"), "{error}");
     assert_eq!(names(directory.path()), only(&[]));
 }
@@ -175,14 +169,14 @@ fn a_published_file_is_a_new_one() {
     fs::write(&path, "old").unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o751)).unwrap();
     let engine = Engine::new().unwrap();
-    let reader = engine.open(&path, Open::read()).unwrap();
+    let reader = engine.open(&path, &how::read()).unwrap();
     let before = fs::metadata(&path).unwrap().ino();
     let batch = engine.batch();
     batch.write(&path, b"new").unwrap();
     let mut private = batch.create(directory.path().join("private")).unwrap();
     private.set_mode(0o600).unwrap();
     private.write(b"secret").unwrap();
-    private.finish().unwrap();
+    private.close().unwrap();
     batch.commit().unwrap();
     let after = fs::metadata(&path).unwrap();
     let plain = directory.path().join("plain");
@@ -207,13 +201,13 @@ fn contract_20_a_new_name_that_is_taken_stops_the_commit_there() {
     batch.write(at("one"), b"1").unwrap();
     let mut two = batch.create_new(at("two")).unwrap();
     two.write(b"2").unwrap();
-    two.finish().unwrap();
+    two.close().unwrap();
     batch.write(at("three"), b"3").unwrap();
     fs::write(at("two"), "of another").unwrap();
     let error = batch.commit().unwrap_err();
     println!("{error}");
-    assert_eq!(error.error().kind(), ErrorKind::AlreadyExists);
-    let outcomes: Vec<_> = error.targets().iter().map(|(_, outcome)| *outcome).collect();
+    assert_eq!(error.errors[0].kind(), ErrorKind::AlreadyExists);
+    let outcomes: Vec<_> = error.targets.iter().map(|(_, outcome)| *outcome).collect();
     assert_eq!(outcomes, [Outcome::New, Outcome::Old, Outcome::Old]);
     assert_eq!(names(directory.path()), only(&["one", "two"]));
     assert_eq!(fs::read(at("two")).unwrap(), b"of another");
@@ -228,8 +222,8 @@ fn contract_20_a_new_name_is_not_taken_from_a_file_without_help_of_the_file_syst
     let batch = |name: &str| {
         let batch = engine.batch();
         let mut file = batch.create_new(at(name)).unwrap();
-        file.write(b"new").unwrap();
-        file.finish().unwrap();
+        file.write_all(b"new").unwrap();
+        file.close().unwrap();
         batch
     };
     let (free, taken) = (batch("free"), batch("taken"));
@@ -241,7 +235,7 @@ fn contract_20_a_new_name_is_not_taken_from_a_file_without_help_of_the_file_syst
     .join()
     .unwrap();
     free.unwrap();
-    assert_eq!(taken.unwrap_err().error().kind(), ErrorKind::AlreadyExists);
+    assert_eq!(taken.unwrap_err().errors[0].kind(), ErrorKind::AlreadyExists);
     assert_eq!(fs::read(at("free")).unwrap(), b"new");
     assert_eq!(fs::read(at("taken")).unwrap(), b"of another");
     assert_eq!(names(directory.path()), only(&["free", "taken"]));
@@ -257,24 +251,24 @@ fn contract_20_a_file_cannot_be_finished_after_a_write_was_refused() {
     let (refusal, refused) = std::sync::mpsc::channel();
     let in_callback = Arc::clone(&slot);
     // It is called on a thread of the engine, which may not wait for it.
-    let engine = Engine::builder().on_error(move |_| {
+    let engine = Engine::builder(Options::default()).on_error(move |_| {
         if let Some(file) = &mut *in_callback.lock().unwrap() {
-            let _ = refusal.send(kind_of(file.write(&[2; 300_000])));
+            let _ = refusal.send(kind_of(file.write_all(&[2; 300_000])));
         }
     });
     let engine = engine.build().unwrap();
     let batch = engine.batch();
     let mut file = batch.create(&path).unwrap();
-    file.write(&[1; 1000]).unwrap();
+    file.write_all(&[1; 1000]).unwrap();
     *slot.lock().unwrap() = Some(file);
-    let dying = engine.open(mount.path().join("dying"), Open::create()).unwrap();
+    let dying = engine.open(mount.path().join("dying"), &how::create()).unwrap();
     mount.cut_off();
     dying.write_at(&[1; 40_960], 0).unwrap();
     drop(dying);
     let kind = refused.recv_timeout(Duration::from_secs(20)).unwrap();
     assert_eq!(kind, ErrorKind::WouldDeadlock);
     let file = slot.lock().unwrap().take().unwrap();
-    assert_eq!(kind_of(file.finish()), ErrorKind::InvalidInput);
+    assert_eq!(kind_of(file.close()), ErrorKind::InvalidInput);
     batch.commit().unwrap_err();
     assert!(!path.exists());
 }
@@ -290,8 +284,8 @@ fn a_directory_that_is_removed_meanwhile_is_reported() {
     fs::remove_dir_all(&gone).unwrap();
     let error = batch.commit().unwrap_err();
     println!("{error}");
-    assert_eq!(error.error().kind(), ErrorKind::NotFound);
-    assert_eq!(error.targets()[0].1, Outcome::Old);
+    assert_eq!(error.errors[0].kind(), ErrorKind::NotFound);
+    assert_eq!(error.targets[0].1, Outcome::Old);
 }
 
 #[test]
@@ -361,36 +355,4 @@ fn threads_share_a_batch() {
         let path = directory.path().join(format!("{thread}-99"));
         support::assert_on_disk(&path, &pattern(thread << 32 | 99, 10_000), "a file");
     }
-}
-
-#[test]
-fn contract_13_a_commit_whose_future_is_dropped_is_made() {
-    let directory = directory();
-    let path = directory.path().join("file");
-    let engine = Engine::new().unwrap();
-    let batch = engine.batch();
-    batch.write(&path, b"1").unwrap();
-    let reports = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&reports);
-    let mut commit = Box::pin(batch.commit_async(move |_| {
-        counted.fetch_add(1, Ordering::Relaxed);
-    }));
-    let waker = std::task::Waker::noop();
-    let _ = commit.as_mut().poll(&mut std::task::Context::from_waker(waker));
-    drop(commit);
-    assert!(support::eventually(Duration::from_secs(20), || path.exists()));
-    assert!(reports.load(Ordering::Relaxed) > 0);
-}
-
-#[test]
-fn a_panic_in_the_progress_callback_removes_what_is_not_published() {
-    let directory = directory();
-    let engine = Engine::new().unwrap();
-    let batch = engine.batch();
-    batch.write(directory.path().join("file"), b"1").unwrap();
-    let commit = std::panic::AssertUnwindSafe(move || {
-        batch.commit_with(|_| panic!("a callback that fails"))
-    });
-    std::panic::catch_unwind(commit).unwrap_err();
-    assert_eq!(names(directory.path()), only(&[]));
 }

@@ -17,13 +17,13 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 use std::{fs, panic, thread};
 
-use forebay::{Engine, Open};
+use forebay::{Engine, Keeper, Options};
 use forebay_block::random::{Random, mix};
 use support::faulty::{Disk, Fails};
 use support::kept::{self, SOON, adopt_orphans, wait_for_orphan};
 use support::load::{Power, count_engine_panics, no_engine_panics};
 use support::mount::{FileSystem, Mount};
-use support::{MIB, eventually, pattern, process, within};
+use support::{MIB, eventually, how, pattern, process, within};
 
 /// Files that each batch replaces.
 const TARGETS: u64 = 40;
@@ -166,15 +166,15 @@ fn keeper() {
 fn child_that_commits_until_it_is_killed() {
     let Some(task) = process::task() else { return };
     let [at, first, log] = task.split('\n').collect::<Vec<_>>().try_into().unwrap();
-    let builder = Engine::builder().cache_bytes(8 << 20);
+    let builder = Engine::builder(Options { cache_bytes: Some(8 << 20), ..Options::default() });
     let engine = if log.is_empty() {
         builder.build().unwrap()
     } else {
-        builder.survive(kept::keeper().log(log)).build().unwrap()
+        builder.survive(Keeper { log: Some(log.into()), ..kept::keeper() }).build().unwrap()
     };
     let _file = engine.keeper().map(|keeper| {
         process::report(format_args!("keeper {}", keeper.process.unwrap()));
-        let file = engine.open(Path::new(at).join("kept"), Open::create()).unwrap();
+        let file = engine.open(Path::new(at).join("kept"), &how::create()).unwrap();
         file.write_at(&pattern(7, 100_000), 0).unwrap();
         file
     });
@@ -326,7 +326,9 @@ fn lose_power(disk: &mut impl Power, times: usize) {
         let (of_thread, path) = (Arc::clone(&state), at.clone());
         let writer = thread::spawn(move || {
             let (is_gone, done) = &*of_thread;
-            let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
+            let engine =
+                Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() })
+                    .unwrap();
             let begun = (first..).find(|version| {
                 let result = publish(&engine, &path, *version);
                 // A commit that returns after the power went is not counted.

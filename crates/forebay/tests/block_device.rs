@@ -9,11 +9,11 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use forebay::{Engine, ErrorKind, Open};
+use forebay::{Cursor, Engine, ErrorKind, Options};
 use forebay_block::random::Random;
 use support::device::{Device, Shape};
 use support::mount::{FileSystem, Memory, Mount};
-use support::{MIB, PAGE, eventually, kind_of, pattern, process, within};
+use support::{MIB, PAGE, eventually, how, kind_of, knobs, pattern, process, within};
 
 /// What nothing here may take longer than.
 const SOON: Duration = Duration::from_secs(60);
@@ -23,13 +23,27 @@ fn engine() -> Engine {
 }
 
 fn engine_by(way: &str) -> Engine {
-    let builder = Engine::builder().cache_bytes(8 * MIB).dirty_bytes(4 * MIB).close_timeout(SOON);
-    builder.dirty_age(Duration::from_millis(20)).set("engine", way).unwrap().build().unwrap()
+    Engine::start(knobs::named(
+        Options {
+            cache_bytes: Some(8 * MIB),
+            dirty_bytes: Some(4 * MIB),
+            close_timeout: SOON,
+            dirty_age: Duration::from_millis(20),
+            ..Options::default()
+        },
+        [("backend", way)],
+    ))
+    .unwrap()
 }
 
 /// An engine that writes nothing before it is asked.
 fn patient_engine() -> Engine {
-    Engine::builder().cache_bytes(32 * MIB).dirty_age(Duration::from_secs(3600)).build().unwrap()
+    Engine::start(Options {
+        cache_bytes: Some(32 * MIB),
+        dirty_age: Duration::from_secs(3600),
+        ..Options::default()
+    })
+    .unwrap()
 }
 
 /// Devices that differ in what is at their ends.
@@ -93,7 +107,7 @@ fn run(device: &Device, shape: Shape, way: &str, seed: u64, operations: u64) {
     let size = shape.size();
     let engine = engine_by(way);
     let open =
-        || engine.open(device.path(), Open::write().uncached(seed.is_multiple_of(2))).unwrap();
+        || engine.open(device.path(), how::write().uncached(seed.is_multiple_of(2))).unwrap();
     let mut handles = vec![open()];
     let mut model = Model::of(device.stored());
     for operation in 0..operations {
@@ -125,7 +139,7 @@ fn run(device: &Device, shape: Shape, way: &str, seed: u64, operations: u64) {
                     model.assert(0, &device.stored(), &what);
                 }
             }
-            90..93 => handles.push(engine.open(device.path(), Open::write()).unwrap()),
+            90..93 => handles.push(engine.open(device.path(), &how::write()).unwrap()),
             93..97 => {
                 handles.swap_remove(which).close().unwrap();
                 if handles.is_empty() {
@@ -158,7 +172,7 @@ fn contract_10_has_the_size_it_has() {
         let Some(device) = Device::new("has_the_size_it_has", shape) else { return };
         let engine = engine();
         let (path, size) = (device.path(), shape.size());
-        let file = engine.open(path, Open::create()).unwrap();
+        let file = engine.open(path, &how::create()).unwrap();
         assert_eq!((file.len().unwrap(), file.describe()), (size, "direct".to_owned()));
         let data = pattern(1, 1000);
         file.write_at(&data, size - 1000).unwrap();
@@ -181,17 +195,17 @@ fn contract_10_has_the_size_it_has() {
         assert_eq!(kind_of(file.append(b"more")), ErrorKind::Unsupported);
         // Open here, and opened anew.
         for _ in 0..2 {
-            assert_eq!(kind_of(engine.open(path, Open::append())), ErrorKind::Unsupported);
+            assert_eq!(kind_of(engine.open(path, &how::append())), ErrorKind::Unsupported);
             assert_eq!(
-                kind_of(engine.open(path, Open::write().truncate(true))),
+                kind_of(engine.open(path, how::write().truncate(true))),
                 ErrorKind::Unsupported
             );
-            let error = engine.open(path, Open::create_new()).unwrap_err();
+            let error = engine.open(path, &how::create_new()).unwrap_err();
             assert_eq!(error.os_error(), Some(libc::EEXIST), "{error}");
         }
         file.close().unwrap();
-        for open in [Open::append(), Open::create().truncate(true)] {
-            assert_eq!(kind_of(engine.open(path, open.clone())), ErrorKind::Unsupported);
+        for open in [&how::append(), how::create().truncate(true)] {
+            assert_eq!(kind_of(engine.open(path, open)), ErrorKind::Unsupported);
             assert!(engine.open_direct(path, open).is_err());
         }
         assert!(device.stored()[size as usize - 1000..] == data);
@@ -211,7 +225,7 @@ fn contract_10_a_part_of_an_image_leaves_the_rest_alone() {
     std::os::unix::fs::FileExt::write_all_at(&around, &[0xbb; 5000], shape.offset + shape.bytes)
         .unwrap();
     let engine = engine();
-    let file = engine.open(device.path(), Open::write()).unwrap();
+    let file = engine.open(device.path(), &how::write()).unwrap();
     let data = pattern(3, shape.bytes as usize);
     file.write_at(&data, 0).unwrap();
     file.close().unwrap();
@@ -225,7 +239,7 @@ fn contract_10_synced_is_on_the_device() {
     for shape in [Shape::new(4 * MIB + 512, 512), Shape::new(4 * MIB, 4096)] {
         let Some(device) = Device::new("synced_is_on_the_device", shape) else { return };
         let engine = patient_engine();
-        let file = engine.open(device.path(), Open::write()).unwrap();
+        let file = engine.open(device.path(), &how::write()).unwrap();
         let data = pattern(1, shape.size() as usize);
         file.write_at(&data, 0).unwrap();
         assert!(
@@ -258,7 +272,7 @@ fn contract_10_a_discard_drops_what_is_dirty() {
     let shape = Shape::new(4 * MIB + 512, 512);
     let Some(device) = Device::new("a_discard_drops_what_is_dirty", shape) else { return };
     let engine = patient_engine();
-    let file = engine.open(device.path(), Open::write()).unwrap();
+    let file = engine.open(device.path(), &how::write()).unwrap();
     file.write_at(&pattern(1, shape.size() as usize), 0).unwrap();
     assert!(engine.stats().dirty_bytes >= 4 * MIB);
     file.discard(0, shape.size()).unwrap();
@@ -280,7 +294,7 @@ fn contract_10_a_discard_leaves_the_rest_alone() {
     for shape in shapes() {
         let Some(device) = Device::new("a_discard_leaves_the_rest_alone", shape) else { return };
         let (engine, size) = (patient_engine(), shape.size());
-        let file = engine.open(device.path(), Open::write()).unwrap();
+        let file = engine.open(device.path(), &how::write()).unwrap();
         let mut model = Model::of(pattern(1, size as usize));
         file.write_at(&model.bytes, 0).unwrap();
         file.sync_data().unwrap();
@@ -310,11 +324,18 @@ fn contract_10_what_is_written_after_a_discard_stays() {
     let shape = Shape::new(2 * MIB, 512);
     let Some(device) = Device::new("what_is_written_after_a_discard", shape) else { return };
     for way in ["auto", "threads"] {
-        let builder =
-            Engine::builder().cache_bytes(8 * MIB).dirty_bytes(4 * MIB).close_timeout(SOON);
-        let builder = builder.dirty_age(Duration::from_millis(1)).set("engine", way).unwrap();
-        let engine = builder.build().unwrap();
-        let file = engine.open(device.path(), Open::write()).unwrap();
+        let engine = Engine::start(knobs::named(
+            Options {
+                cache_bytes: Some(8 * MIB),
+                dirty_bytes: Some(4 * MIB),
+                close_timeout: SOON,
+                dirty_age: Duration::from_millis(1),
+                ..Options::default()
+            },
+            [("backend", way)],
+        ))
+        .unwrap();
+        let file = engine.open(device.path(), &how::write()).unwrap();
         let seed = support::seed();
         let last: Vec<Vec<(u64, Vec<u8>)>> = std::thread::scope(|scope| {
             let run = |thread: u64| {
@@ -363,19 +384,19 @@ fn contract_10_a_discard_that_is_refused_changes_nothing() {
         return;
     };
     let engine = patient_engine();
-    let file = engine.open(device.path(), Open::write()).unwrap();
+    let file = engine.open(device.path(), &how::write()).unwrap();
     let data = pattern(1, 50_000);
     file.write_at(&data, 3000).unwrap();
     assert_eq!(kind_of(file.discard(0, MIB)), ErrorKind::Unsupported);
     for (offset, length) in [(0, MIB + 1), (MIB, 1), (u64::MAX, 2)] {
         assert_eq!(kind_of(file.discard(offset, length)), ErrorKind::NoSpace);
     }
-    let reader = engine.open(device.path(), Open::read()).unwrap();
+    let reader = engine.open(device.path(), &how::read()).unwrap();
     assert_eq!(kind_of(reader.discard(0, MIB)), ErrorKind::NotPermitted);
     file.sync_data().unwrap();
     assert!(device.stored()[3000..53_000] == data);
     let directory = support::directory();
-    let regular = engine.open(directory.path().join("file"), Open::create()).unwrap();
+    let regular = engine.open(directory.path().join("file"), &how::create()).unwrap();
     assert_eq!(kind_of(regular.discard(0, 0)), ErrorKind::Unsupported);
 }
 
@@ -385,8 +406,8 @@ fn contract_10_what_is_mounted_is_busy() {
         return;
     };
     let engine = engine();
-    for open in [Open::read(), Open::write(), Open::create()] {
-        let error = engine.open(mount.device(), open.clone()).unwrap_err();
+    for open in [&how::read(), &how::write(), &how::create()] {
+        let error = engine.open(mount.device(), open).unwrap_err();
         assert_eq!(
             (error.kind(), error.os_error()),
             (ErrorKind::Busy, Some(libc::EBUSY)),
@@ -408,16 +429,16 @@ const SHARED_TEST: &str = "contract_10_one_engine_has_it";
 fn contract_10_one_engine_has_it() {
     if let Some(path) = process::task() {
         let engine = engine();
-        let error = engine.open(&path, Open::read()).unwrap_err();
+        let error = engine.open(&path, &how::read()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
         process::report(format_args!("busy: {error}"));
         return;
     }
     let Some(device) = Device::new(SHARED_TEST, Shape::new(MIB, 512)) else { return };
     let (one, two) = (engine(), engine());
-    for open in [Open::read(), Open::write()] {
+    for open in [&how::read(), &how::write()] {
         let file = one.open(device.path(), open).unwrap();
-        for open in [Open::read(), Open::write()] {
+        for open in [&how::read(), &how::write()] {
             let error = two.open(device.path(), open).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
             assert!(error.to_string().contains("lsblk"), "{error}");
@@ -431,14 +452,14 @@ fn contract_10_one_engine_has_it() {
         }));
         // Whoever wants to mount it.
         assert_eq!(claim(device.path()).unwrap_err().raw_os_error(), Some(libc::EBUSY));
-        assert_eq!(kind_of(one.open_direct(device.path(), Open::read())), ErrorKind::Busy);
+        assert_eq!(kind_of(one.open_direct(device.path(), &how::read())), ErrorKind::Busy);
         file.close().unwrap();
         assert!(eventually(SOON, || claim(device.path()).is_ok()));
     }
     let held = claim(device.path()).unwrap();
-    assert_eq!(kind_of(one.open(device.path(), Open::write())), ErrorKind::Busy);
+    assert_eq!(kind_of(one.open(device.path(), &how::write())), ErrorKind::Busy);
     drop(held);
-    drop(two.open(device.path(), Open::write()).unwrap());
+    drop(two.open(device.path(), &how::write()).unwrap());
 }
 
 const FREE_TEST: &str = "contract_10_it_is_free_when_it_is_closed";
@@ -463,16 +484,16 @@ fn free_at_once(device: &Path) {
     for way in ["auto", "threads"] {
         let engine = engine_by(way);
         for round in 0..50u64 {
-            let file = engine.open(device, Open::write()).unwrap();
+            let file = engine.open(device, &how::write()).unwrap();
             file.write_at(&pattern(round, 10_000), round * 1000).unwrap();
             file.close().unwrap();
             drop(claim(device).unwrap());
-            let file = engine.open_direct(device, Open::write()).unwrap();
-            file.write_at(pattern(round, 10_000), round * 1000).0.unwrap();
-            file.close().unwrap();
+            let file = engine.open_direct(device, &how::write()).unwrap();
+            file.write_at(pattern(round, 10_000), round * 1000).wait().0.unwrap();
+            file.close().wait().unwrap();
             drop(claim(device).unwrap());
         }
-        let file = engine.open(device, Open::write()).unwrap();
+        let file = engine.open(device, &how::write()).unwrap();
         file.write_at(b"dropped", 5).unwrap();
         drop(file);
         assert!(eventually(SOON, || claim(device).is_ok()));
@@ -492,7 +513,7 @@ fn contract_10_a_device_is_one_by_whatever_name() {
     process::run("mknod", &arguments).unwrap();
     let engine = engine();
     let names = [device.path(), &link, &node];
-    let files = names.map(|name| engine.open(name, Open::write()).unwrap());
+    let files = names.map(|name| engine.open(name, &how::write()).unwrap());
     for (number, file) in files.iter().enumerate() {
         file.write_at(&[number as u8 + 1; 100], number as u64 * 50).unwrap();
     }
@@ -501,7 +522,7 @@ fn contract_10_a_device_is_one_by_whatever_name() {
         file.read_at(&mut buffer, 0).unwrap();
         assert!(buffer[..50] == [1; 50] && buffer[50..100] == [2; 50] && buffer[100..] == [3; 100]);
     }
-    assert_eq!(kind_of(engine.open_direct(&node, Open::read())), ErrorKind::Busy);
+    assert_eq!(kind_of(engine.open_direct(&node, &how::read())), ErrorKind::Busy);
     files.into_iter().for_each(|file| file.close().unwrap());
 }
 
@@ -511,20 +532,20 @@ fn contract_10_a_device_that_refuses_writes_is_read() {
         return;
     };
     let engine = engine();
-    let file = engine.open(device.path(), Open::write()).unwrap();
+    let file = engine.open(device.path(), &how::write()).unwrap();
     let data = pattern(1, MIB as usize + 512);
     file.write_at(&data, 0).unwrap();
     file.close().unwrap();
     device.make_read_only();
-    let error = engine.open(device.path(), Open::write()).unwrap_err();
+    let error = engine.open(device.path(), &how::write()).unwrap_err();
     assert_eq!((error.kind(), error.os_error()), (ErrorKind::Open, Some(libc::EROFS)), "{error}");
     assert!(error.to_string().contains("Open::read"), "{error}");
     assert_eq!(
-        engine.open_direct(device.path(), Open::write()).unwrap_err().os_error(),
+        engine.open_direct(device.path(), &how::write()).unwrap_err().os_error(),
         Some(libc::EROFS)
     );
-    let file = engine.open(device.path(), Open::read()).unwrap();
-    assert_eq!(kind_of(engine.open(device.path(), Open::write())), ErrorKind::NotPermitted);
+    let file = engine.open(device.path(), &how::read()).unwrap();
+    assert_eq!(kind_of(engine.open(device.path(), &how::write())), ErrorKind::NotPermitted);
     assert_eq!(kind_of(file.write_at(b"x", 0)), ErrorKind::NotPermitted);
     let mut buffer = vec![0; data.len() + 10];
     assert_eq!(file.read_at(&mut buffer, 0).unwrap(), data.len());
@@ -533,8 +554,8 @@ fn contract_10_a_device_that_refuses_writes_is_read() {
     assert_eq!(file.read_at(&mut buffer, 0).unwrap(), data.len());
     assert_eq!(engine.stats().bios, before, "its pages stay after an open that was refused");
     file.close().unwrap();
-    let file = engine.open_direct(device.path(), Open::read()).unwrap();
-    let (read, buffer) = file.read_at(vec![0; data.len() + 10], 0);
+    let file = engine.open_direct(device.path(), &how::read()).unwrap();
+    let (read, buffer) = file.read_at(vec![0; data.len() + 10], 0).wait();
     assert!(read.unwrap() == data.len() && buffer[..data.len()] == data);
 }
 
@@ -552,7 +573,7 @@ fn contract_10_what_the_device_cannot_store_is_reported_by_the_sync() {
     std::fs::write(&filler, vec![1; 3 << 20]).unwrap();
     let Some(device) = Device::new_in(test, Shape::new(2 * MIB, 512), inside) else { return };
     let engine = patient_engine();
-    let file = engine.open(device.path(), Open::write()).unwrap();
+    let file = engine.open(device.path(), &how::write()).unwrap();
     let data = pattern(1, 2 << 20);
     file.write_at(&data, 0).unwrap();
     for _ in 0..2 {
@@ -573,7 +594,7 @@ fn contract_10_what_the_device_cannot_store_is_reported_by_the_sync() {
 fn contract_10_a_device_that_goes_away_is_an_error() {
     let Some(device) = Device::new("goes_away", Shape::new(4 * MIB, 512)) else { return };
     let engine = patient_engine();
-    let file = engine.open(device.path(), Open::write()).unwrap();
+    let file = engine.open(device.path(), &how::write()).unwrap();
     file.write_at(&[7; 10_000], 0).unwrap();
     file.sync_data().unwrap();
     file.write_at(&[8; 10_000], MIB).unwrap();
@@ -591,7 +612,7 @@ fn contract_10_a_device_that_goes_away_is_an_error() {
     assert!(buffer == [8; 5000]);
     assert_eq!(kind_of(file.sync_data()), ErrorKind::Io);
     // The way out; the size is what it was, whatever the device says now.
-    assert!(file.discard_dirty().unwrap() >= 3 * PAGE);
+    assert!(file.abandon_unwritten().unwrap() >= 3 * PAGE);
     assert_eq!(file.len().unwrap(), 4 * MIB);
     file.close().unwrap();
     drop(claim(device.path()).unwrap());
@@ -603,33 +624,33 @@ fn contract_10_past_the_cache() {
     for shape in shapes() {
         let Some(device) = Device::new("past_the_cache", shape) else { return };
         let (engine, size) = (engine(), shape.size());
-        let file = engine.open_direct(device.path(), Open::write()).unwrap();
+        let file = engine.open_direct(device.path(), &how::write()).unwrap();
         assert_eq!((file.len(), file.describe()), (size, "direct".to_owned()));
-        assert_eq!(kind_of(engine.open(device.path(), Open::read())), ErrorKind::Busy);
+        assert_eq!(kind_of(engine.open(device.path(), &how::read())), ErrorKind::Busy);
         let (mut random, mut model) = (Random::new(seed), Model::of(device.stored()));
         for operation in 0..150 {
             let (offset, length) = place(&mut random, size);
             let what = format!("{shape:?}, operation {operation}");
             if random.below(2) == 0 {
-                let (written, data) = file.write_at(pattern(random.draw(), length), offset);
+                let (written, data) = file.write_at(pattern(random.draw(), length), offset).wait();
                 assert_eq!(written.unwrap(), length, "{what}");
                 model.write(offset as usize, &data);
             } else {
                 let (offset, expected) =
                     (offset + 700, (size - offset).saturating_sub(700).min(length as u64));
-                let (read, buffer) = file.read_at(vec![0; length], offset);
+                let (read, buffer) = file.read_at(vec![0; length], offset).wait();
                 assert_eq!(read.unwrap() as u64, expected, "{what}");
                 model.assert(offset.min(size) as usize, &buffer[..expected as usize], &what);
             }
         }
         for (offset, length) in [(size - 1, 2), (size, 512), (u64::MAX, 1)] {
-            let (refused, _) = file.write_at(vec![1; length], offset);
+            let (refused, _) = file.write_at(vec![1; length], offset).wait();
             assert_eq!(kind_of(refused), ErrorKind::NoSpace);
         }
-        assert_eq!(kind_of(file.set_len(0)), ErrorKind::Unsupported);
-        file.sync_data().unwrap();
+        assert_eq!(kind_of(file.set_len(0).wait()), ErrorKind::Unsupported);
+        file.sync_data().wait().unwrap();
         model.assert(0, &device.stored(), "synced");
-        file.close().unwrap();
+        file.close().wait().unwrap();
     }
 }
 
@@ -638,11 +659,12 @@ fn contract_10_a_cursor_comes_to_the_end_of_the_device() {
     let shape = Shape::new(MIB + 512, 512);
     let Some(device) = Device::new("a_cursor_comes_to_the_end", shape) else { return };
     let engine = engine();
-    let file = engine.open(device.path(), Open::write()).unwrap();
-    let mut cursor = file.cursor();
+    let file = engine.open(device.path(), &how::write()).unwrap();
+    let mut cursor = Cursor::new(&file);
     // As much as there is room for, and then the reason.
     let error = std::io::copy(&mut std::io::repeat(7), &mut cursor).unwrap_err();
-    assert_eq!((error.kind(), cursor.position()), (std::io::ErrorKind::StorageFull, shape.size()));
+    assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+    assert_eq!(cursor.stream_position().unwrap(), shape.size());
     cursor.seek(SeekFrom::End(-1000)).unwrap();
     assert_eq!(cursor.write(&pattern(1, 5000)).unwrap(), 1000);
     file.close().unwrap();
@@ -663,6 +685,6 @@ fn contract_10_a_node_without_a_device_says_so() {
         .unwrap();
     let engine = engine();
     let error =
-        within(SOON, "opening a dead node", move || engine.open(node, Open::read())).unwrap_err();
+        within(SOON, "opening a dead node", move || engine.open(node, &how::read())).unwrap_err();
     assert_eq!((error.kind(), error.os_error()), (ErrorKind::Open, Some(libc::ENXIO)), "{error}");
 }

@@ -6,11 +6,12 @@ mod support;
 use std::path::Path;
 use std::time::Duration;
 
-use forebay::{Engine, ErrorKind, Open};
+use forebay::options::Backend;
+use forebay::{Engine, ErrorKind, Keeper, Options};
 use support::kept::{self, SOON};
 use support::mount::{FileSystem, Mount};
 use support::refused::{self, Threads};
-use support::{MIB, assert_on_disk, directory, eventually, kind_of, pattern, process};
+use support::{MIB, assert_on_disk, directory, eventually, how, kind_of, pattern, process};
 
 const LENGTH: usize = 1_000_003;
 
@@ -25,18 +26,23 @@ fn contract_09_a_broken_engine_leaves_its_work_at_once_and_says_so() {
     let directory = directory();
     let place = mount.path().canonicalize().unwrap();
     let log = directory.path().join("log");
-    let engine = Engine::builder().cache_bytes(64 << 20).dirty_age(Duration::from_secs(3600));
-    let engine = engine.survive(kept::keeper().log(&log)).build().unwrap();
+    let engine = Engine::builder(Options {
+        cache_bytes: Some(64 << 20),
+        dirty_age: Duration::from_secs(3600),
+        ..Options::default()
+    });
+    let engine =
+        engine.survive(Keeper { log: Some(log.clone()), ..kept::keeper() }).build().unwrap();
     let keeper = engine.keeper().unwrap().process.unwrap();
     let is_there = || Path::new(&format!("/proc/{keeper}")).exists();
-    let file = engine.open(place.join("file"), Open::create()).unwrap();
+    let file = engine.open(place.join("file"), &how::create()).unwrap();
     file.write_at(&pattern(5, LENGTH), 0).unwrap();
-    let dropped = engine.open(place.join("dropped"), Open::create()).unwrap();
+    let dropped = engine.open(place.join("dropped"), &how::create()).unwrap();
     dropped.write_at(&pattern(6, LENGTH), 0).unwrap();
     let filler = process::fill_up(&mount.path());
     refused::system_call(libc::SYS_io_uring_enter, libc::EIO, Threads::All);
     drop(dropped);
-    let is_over = || kind_of(engine.open(place.join("none"), Open::read())) == ErrorKind::Shutdown;
+    let is_over = || kind_of(engine.open(place.join("none"), &how::read())) == ErrorKind::Shutdown;
     assert!(eventually(SOON, is_over), "it is not broken");
     std::fs::remove_file(filler).unwrap();
     // Engine and file are still there.
@@ -48,8 +54,8 @@ fn contract_09_a_broken_engine_leaves_its_work_at_once_and_says_so() {
     engine.shutdown(SOON).expect("a second one does nothing");
     drop((engine, file));
     // Without rings: the filter is still there.
-    let next = Engine::builder().set("engine", "threads").unwrap().build().unwrap();
-    let file = next.open(place.join("file"), Open::write()).unwrap();
+    let next = Engine::start(Options { backend: Backend::Threads, ..Options::default() }).unwrap();
+    let file = next.open(place.join("file"), &how::write()).unwrap();
     let mut content = vec![0; LENGTH];
     assert_eq!(file.read_at(&mut content, 0).unwrap(), LENGTH);
     assert!(content == pattern(5, LENGTH));

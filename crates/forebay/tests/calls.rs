@@ -7,16 +7,17 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, ErrorKind, File, Open};
+use forebay::{Engine, ErrorKind, File, Options};
 use forebay_block::random::Random;
 use support::mount::{FileSystem, Mount};
-use support::{MIB, eventually, kind_of, pattern, process, within};
+use support::{MIB, eventually, how, kind_of, pattern, process, within};
 
 /// What nothing here may take longer than.
 const SOON: Duration = Duration::from_secs(10);
 
 fn small_engine() -> Engine {
-    Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).build().unwrap()
+    Engine::start(Options { cache_bytes: Some(8 << 20), close_timeout: SOON, ..Options::default() })
+        .unwrap()
 }
 
 #[test]
@@ -25,7 +26,7 @@ fn after_shutdown_every_call_says_so() {
     let path = directory.path().join("file");
     let engine = small_engine();
     let (file, other) =
-        (engine.open(&path, Open::create()).unwrap(), engine.open(&path, Open::append()).unwrap());
+        (engine.open(&path, &how::create()).unwrap(), engine.open(&path, &how::append()).unwrap());
     file.write_at(&pattern(1, 100_000), 0).unwrap();
     engine.shutdown(SOON).unwrap();
     assert!(std::fs::read(&path).unwrap() == pattern(1, 100_000), "shutting down writes out");
@@ -35,7 +36,7 @@ fn after_shutdown_every_call_says_so() {
     assert_eq!(kind_of(file.sync_all()), ErrorKind::Shutdown);
     assert_eq!(kind_of(file.set_len(0)), ErrorKind::Shutdown);
     assert_eq!(kind_of(other.append(b"x")), ErrorKind::Shutdown);
-    assert_eq!(kind_of(engine.open(&path, Open::read())), ErrorKind::Shutdown);
+    assert_eq!(kind_of(engine.open(&path, &how::read())), ErrorKind::Shutdown);
     assert_eq!(kind_of(other.close()), ErrorKind::Shutdown);
     engine.shutdown(SOON).unwrap();
     drop(file);
@@ -48,11 +49,12 @@ fn after_shutdown_every_call_says_so() {
 #[test]
 fn contract_05_shutdown_while_others_write() {
     let directory = support::directory();
-    let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
+    let engine =
+        Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() }).unwrap();
     let writers: Vec<_> = (0..4)
         .map(|number| {
             let path = directory.path().join(format!("file-{number}"));
-            let file = engine.open(&path, Open::create()).unwrap();
+            let file = engine.open(&path, &how::create()).unwrap();
             std::thread::spawn(move || {
                 let mut random = Random::new(number);
                 loop {
@@ -87,8 +89,7 @@ fn contract_12_a_blocking_call_from_the_callback_is_refused() {
     let held: Arc<OnceLock<(Engine, [File; 2], PathBuf)>> = Arc::default();
     let kinds: Arc<Mutex<Vec<Option<ErrorKind>>>> = Arc::default();
     let (held_inside, kinds_inside) = (Arc::clone(&held), Arc::clone(&kinds));
-    let engine = Engine::builder()
-        .cache_bytes(8 << 20)
+    let engine = Engine::builder(Options { cache_bytes: Some(8 << 20), ..Options::default() })
         .on_error(move |_| {
             let (engine, [file, whole], path) = held_inside.get().unwrap();
             let results = [
@@ -99,7 +100,7 @@ fn contract_12_a_blocking_call_from_the_callback_is_refused() {
                 file.sync_data(),
                 file.set_len(77),
                 file.read_at(&mut [0; 10], 500_000).map(drop),
-                engine.open(path, Open::create()).map(drop),
+                engine.open(path, &how::create()).map(drop),
                 engine.shutdown(SOON),
                 Engine::new().map(drop),
             ];
@@ -113,10 +114,10 @@ fn contract_12_a_blocking_call_from_the_callback_is_refused() {
     let other = elsewhere.path().join("other");
     let files = [other, elsewhere.path().join("whole")].map(|path| {
         std::fs::write(&path, vec![1; 1 << 20]).unwrap();
-        engine.open(&path, Open::write()).unwrap()
+        engine.open(&path, &how::write()).unwrap()
     });
     held.set((engine.clone(), files, elsewhere.path().join("new"))).unwrap();
-    let dying = engine.open(mount.path().join("file"), Open::create()).unwrap();
+    let dying = engine.open(mount.path().join("file"), &how::create()).unwrap();
     mount.cut_off();
     dying.write_at(&[1; 40_960], 0).unwrap();
     drop(dying);
@@ -136,14 +137,16 @@ fn contract_05_close_has_a_deadline() {
     let path = directory.path().join("file");
     let errors: Arc<Mutex<Vec<String>>> = Arc::default();
     let reported = Arc::clone(&errors);
-    let engine = Engine::builder()
-        .cache_bytes(128 << 20)
-        .close_timeout(Duration::ZERO)
-        .dirty_age(Duration::from_secs(60))
-        .on_error(move |error| reported.lock().unwrap().push(error.to_string()))
-        .build()
-        .unwrap();
-    let file = engine.open(&path, Open::create()).unwrap();
+    let engine = Engine::builder(Options {
+        cache_bytes: Some(128 << 20),
+        close_timeout: Duration::ZERO,
+        dirty_age: Duration::from_secs(60),
+        ..Options::default()
+    })
+    .on_error(move |error| reported.lock().unwrap().push(error.to_string()))
+    .build()
+    .unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     let data = pattern(1, 64 << 20);
     file.write_at(&data, 0).unwrap();
     let start = Instant::now();
@@ -163,8 +166,9 @@ fn contract_05_close_has_a_deadline() {
 #[test]
 fn child_that_forks_with_an_engine() {
     let Some(path) = process::task() else { return };
-    let engine = Engine::builder().cache_bytes(48 << 20).build().unwrap();
-    let file = engine.open(&path, Open::create()).unwrap();
+    let engine =
+        Engine::start(Options { cache_bytes: Some(48 << 20), ..Options::default() }).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     file.write_at(&pattern(1, 300_000), 0).unwrap();
     let arena = arena_bytes();
     assert!(arena >= 48 << 20, "{arena} bytes of memory for the cache");
@@ -182,7 +186,7 @@ fn child_that_forks_with_an_engine() {
             refused(file.append(b"x").map(drop)),
             refused(file.sync_data()),
             refused(file.set_len(3)),
-            refused(engine.open(&path, Open::read()).map(drop)),
+            refused(engine.open(&path, &how::read()).map(drop)),
             refused(engine.shutdown(Duration::from_secs(1))),
             arena_bytes() == 0,
             {

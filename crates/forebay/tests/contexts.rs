@@ -9,16 +9,23 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, ErrorKind, File, Open};
+use forebay::{Engine, ErrorKind, File, Options};
 use forebay_block::random::Random;
-use support::{MIB, assert_on_disk, kind_of, pattern};
+use support::{MIB, assert_on_disk, how, kind_of, knobs, pattern};
 
 const AFFINITIES: [&str; 4] = ["single", "hash", "directory", "group"];
 
 fn engine(contexts: &str, affinity: &str) -> Engine {
-    let engine =
-        Engine::builder().cache_bytes(16 << 20).dirty_bytes(6 << 20).background_bytes(2 << 20);
-    engine.set("contexts", contexts).unwrap().set("affinity", affinity).unwrap().build().unwrap()
+    Engine::start(knobs::named(
+        Options {
+            cache_bytes: Some(16 << 20),
+            dirty_bytes: Some(6 << 20),
+            background_bytes: Some(2 << 20),
+            ..Options::default()
+        },
+        [("contexts", contexts), ("affinity", affinity)],
+    ))
+    .unwrap()
 }
 
 /// A file, and what it should hold.
@@ -30,7 +37,7 @@ struct Twin {
 
 impl Twin {
     fn new(engine: &Engine, path: PathBuf, length: u64) -> Self {
-        let file = engine.open(&path, Open::create_new()).unwrap();
+        let file = engine.open(&path, &how::create_new()).unwrap();
         file.set_len(length).unwrap();
         Self { path, file, bytes: vec![0; length as usize] }
     }
@@ -119,7 +126,7 @@ fn contexts_change_under_load() {
                     if random.below(200) == 0 {
                         // Closed and opened again: it is let go of, and enters anew, in between.
                         let twin = &mut twins[at];
-                        let again = engine.open(&twin.path, Open::write()).unwrap();
+                        let again = engine.open(&twin.path, &how::write()).unwrap();
                         std::mem::replace(&mut twin.file, again).close().unwrap();
                     }
                     steps += 1;
@@ -133,9 +140,9 @@ fn contexts_change_under_load() {
     let mut random = Random::new(seed);
     for change in 0..150 {
         let number = ["1", "8", "2", "adaptive", "3", "5"][change % 6];
-        engine.set("contexts", number).unwrap();
+        knobs::set(&engine, "contexts", number).unwrap();
         if random.below(4) == 0 {
-            engine.set("affinity", AFFINITIES[random.below(4) as usize]).unwrap();
+            knobs::set(&engine, "affinity", AFFINITIES[random.below(4) as usize]).unwrap();
         }
         thread::sleep(Duration::from_millis(random.below(10)));
     }
@@ -151,18 +158,19 @@ fn contexts_change_under_load() {
 #[test]
 fn contexts_are_found_from_one_upward() {
     let directory = support::directory();
-    let engine = Engine::builder().cache_bytes(16 << 20).build().unwrap();
+    let engine =
+        Engine::start(Options { cache_bytes: Some(16 << 20), ..Options::default() }).unwrap();
     assert_eq!(
-        (engine.get("contexts").unwrap().as_str(), engine.stats().contexts),
+        (knobs::get(&engine, "contexts").as_str(), engine.stats().contexts),
         ("adaptive", 1)
     );
     let mut random = Random::new(support::seed());
     let mut twins = twins(&engine, directory.path(), 6, MIB);
     twins.iter_mut().for_each(|twin| twin.write(&mut random));
-    engine.set("contexts", "5").unwrap();
+    knobs::set(&engine, "contexts", "5").unwrap();
     assert_eq!(engine.stats().contexts, 5);
     twins.iter_mut().for_each(|twin| twin.write(&mut random));
-    engine.set("contexts", "adaptive").unwrap();
+    knobs::set(&engine, "contexts", "adaptive").unwrap();
     assert_eq!(engine.stats().contexts, 1, "the search begins anew");
     twins.iter_mut().for_each(|twin| twin.write(&mut random));
     twins.into_iter().for_each(Twin::end);
@@ -178,14 +186,14 @@ fn contract_05_a_close_ends_although_a_move_is_called_off() {
     for round in 0..6 {
         let open = |file| {
             let path = directory.path().join(format!("{round}-{file}"));
-            engine.open(path, Open::create_new()).unwrap()
+            engine.open(path, &how::create_new()).unwrap()
         };
         let mut files: Vec<File> = (0..3000).map(open).collect();
         let closing: Vec<File> = files.split_off(1000);
         thread::scope(|scope| {
             scope.spawn(|| {
                 for turn in 0..300 {
-                    engine.set("contexts", ["2", "1"][turn % 2]).unwrap();
+                    knobs::set(&engine, "contexts", ["2", "1"][turn % 2]).unwrap();
                     thread::sleep(Duration::from_micros(40 * (turn as u64 % 7)));
                 }
             });
@@ -202,7 +210,7 @@ fn contract_05_a_close_ends_although_a_move_is_called_off() {
             }
         });
         drop(files);
-        engine.set("contexts", "1").unwrap();
+        knobs::set(&engine, "contexts", "1").unwrap();
     }
     engine.shutdown(Duration::from_secs(60)).unwrap();
 }
@@ -212,20 +220,20 @@ fn contract_05_a_close_ends_although_a_move_is_called_off() {
 fn direct_files_stay_while_others_go() {
     let directory = support::directory();
     let engine = engine("3", "hash");
-    let direct = engine.open_direct(directory.path().join("direct"), Open::create_new()).unwrap();
+    let direct = engine.open_direct(directory.path().join("direct"), &how::create_new()).unwrap();
     let mut random = Random::new(support::seed());
     let mut twins = twins(&engine, directory.path(), 6, MIB);
     for number in ["1", "4", "2", "3"].into_iter().cycle().take(40) {
-        engine.set("contexts", number).unwrap();
+        knobs::set(&engine, "contexts", number).unwrap();
         let data = pattern(random.draw(), 8192);
-        let (written, _) = direct.write_at_async(data.clone(), 4096).wait();
+        let (written, _) = direct.write_at(data.clone(), 4096).wait();
         written.unwrap();
         twins.iter_mut().for_each(|twin| twin.write(&mut random));
-        let (read, found) = direct.read_at_async(vec![0; 8192], 4096).wait();
+        let (read, found) = direct.read_at(vec![0; 8192], 4096).wait();
         assert_eq!(read.unwrap(), 8192);
         assert_eq!(found, data);
     }
-    direct.close().unwrap();
+    direct.close().wait().unwrap();
     twins.into_iter().for_each(Twin::end);
 }
 
@@ -234,13 +242,17 @@ fn direct_files_stay_while_others_go() {
 fn contract_18_contexts_are_bounded_and_what_cannot_be_is_refused() {
     let engine = engine("2", "group");
     for value in ["0", "65", "10000", "many", "", "-1"] {
-        assert_eq!(kind_of(engine.set("contexts", value)), ErrorKind::InvalidInput, "{value}");
+        assert_eq!(
+            kind_of(knobs::set(&engine, "contexts", value)),
+            ErrorKind::InvalidInput,
+            "{value}"
+        );
     }
-    assert_eq!(kind_of(engine.set("affinity", "groups")), ErrorKind::InvalidInput);
-    let stands = ["contexts", "affinity"].map(|name| engine.get(name).unwrap());
+    assert_eq!(kind_of(knobs::set(&engine, "affinity", "groups")), ErrorKind::InvalidInput);
+    let stands = ["contexts", "affinity"].map(|name| knobs::get(&engine, name));
     assert_eq!(stands, ["2", "group"]);
     assert_eq!(engine.stats().contexts, 2);
-    engine.set("contexts", "64").unwrap();
+    knobs::set(&engine, "contexts", "64").unwrap();
     assert_eq!(engine.stats().contexts, 64);
     engine.shutdown(Duration::from_secs(60)).unwrap();
 }

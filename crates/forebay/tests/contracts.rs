@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use forebay::{Builder, Engine, File, Open};
+use forebay::{Engine, File, Options};
 use forebay_block::random::Random;
-use support::{MIB, PAGE, assert_on_disk, eventually, pattern, process, within};
+use support::{MIB, PAGE, assert_on_disk, eventually, how, pattern, process, within};
 
 const SOON: Duration = Duration::from_secs(20);
 
-fn small() -> Builder {
-    Engine::builder().cache_bytes(8 << 20).close_timeout(SOON)
+fn small() -> Options {
+    Options { cache_bytes: Some(8 << 20), close_timeout: SOON, ..Options::default() }
 }
 
 // 4: what lives in this process
@@ -25,14 +25,15 @@ fn contract_04_what_is_old_is_written_without_a_sync() {
     let directory = support::directory();
     let path = directory.path().join("file");
     let data = pattern(1, 1_000_003);
-    let engine = small().dirty_age(Duration::from_secs(600)).build().unwrap();
-    let file = engine.open(&path, Open::create()).unwrap();
+    let engine = Engine::start(Options { dirty_age: Duration::from_secs(600), ..small() }).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     file.write_at(&data, 0).unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().len(), 0, "written while it is young");
     drop((file, engine));
-    let engine = small().dirty_age(Duration::from_millis(20)).build().unwrap();
+    let engine =
+        Engine::start(Options { dirty_age: Duration::from_millis(20), ..small() }).unwrap();
     let path = directory.path().join("other");
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     file.write_at(&data, 0).unwrap();
     // Its end too, which waits for its age.
     let is_there = || std::fs::metadata(&path).unwrap().len() == 1_000_003;
@@ -47,8 +48,8 @@ const CHILD: &str = "child_that_ends_without_closing";
 fn child_that_ends_without_closing() {
     let Some(task) = process::task() else { return };
     let (how, path) = task.split_once(' ').unwrap();
-    let engine = small().dirty_age(Duration::from_secs(600)).build().unwrap();
-    let file = engine.open(path, Open::create()).unwrap();
+    let engine = Engine::start(Options { dirty_age: Duration::from_secs(600), ..small() }).unwrap();
+    let file = engine.open(path, &how::create()).unwrap();
     file.write_at(&pattern(1, 100_000), 0).unwrap();
     file.sync_data().unwrap();
     file.write_at(&pattern(2, 100_000), 50_000).unwrap();
@@ -80,9 +81,9 @@ fn contract_04_a_process_that_ends_without_closing_loses_what_it_did_not_sync() 
 #[test]
 fn contract_05_dropping_a_file_and_an_engine_writes_out() {
     let directory = support::directory();
-    let engine = small().dirty_age(Duration::from_secs(60)).build().unwrap();
+    let engine = Engine::start(Options { dirty_age: Duration::from_secs(60), ..small() }).unwrap();
     let paths = ["one", "two", "three"].map(|name| directory.path().join(name));
-    let files = paths.each_ref().map(|path| engine.open(path, Open::create()).unwrap());
+    let files = paths.each_ref().map(|path| engine.open(path, &how::create()).unwrap());
     let [one, two, three] = files;
     one.write_at(&pattern(1, 1_000_003), 0).unwrap();
     two.write_at(&pattern(2, 500_001), 0).unwrap();
@@ -104,14 +105,15 @@ fn contract_05_dropping_a_file_and_an_engine_writes_out() {
 fn contract_05_a_file_opened_written_and_closed_again_and_again() {
     within(Duration::from_secs(60), "opening and closing", || {
         let directory = support::directory();
-        let engine = small().dirty_age(Duration::from_millis(1)).build().unwrap();
+        let engine =
+            Engine::start(Options { dirty_age: Duration::from_millis(1), ..small() }).unwrap();
         std::thread::scope(|scope| {
             for number in 0..4u64 {
                 let (engine, path) = (&engine, directory.path().join(format!("{number}")));
                 scope.spawn(move || {
                     let (mut random, mut model) = (Random::new(number), Vec::new());
                     for round in 0..250u64 {
-                        let file = engine.open(&path, Open::create()).unwrap();
+                        let file = engine.open(&path, &how::create()).unwrap();
                         assert_eq!(file.len().unwrap(), model.len() as u64, "round {round}");
                         let offset = random.below(model.len() as u64 + 1) as usize;
                         let data = pattern(round, 1 + random.below(20_000) as usize);
@@ -129,7 +131,7 @@ fn contract_05_a_file_opened_written_and_closed_again_and_again() {
                             _ => drop(file),
                         }
                     }
-                    engine.open(&path, Open::write()).unwrap().close().unwrap();
+                    engine.open(&path, &how::write()).unwrap().close().unwrap();
                     assert_on_disk(&path, &model, "at the end");
                 });
             }
@@ -146,10 +148,10 @@ fn contract_06_handles_and_hard_links_share_one_cache() {
     std::fs::write(&path, b"").unwrap();
     std::fs::hard_link(&path, &link).unwrap();
     std::os::unix::fs::symlink(&path, directory.path().join("symbolic")).unwrap();
-    let engine = small().dirty_age(Duration::from_secs(60)).build().unwrap();
-    let one = engine.open(&path, Open::write()).unwrap();
+    let engine = Engine::start(Options { dirty_age: Duration::from_secs(60), ..small() }).unwrap();
+    let one = engine.open(&path, &how::write()).unwrap();
     let others = ["link", "symbolic", "file", "./link"]
-        .map(|name| engine.open(directory.path().join(name), Open::write()).unwrap());
+        .map(|name| engine.open(directory.path().join(name), &how::write()).unwrap());
     one.write_at(&pattern(1, 10_000), 0).unwrap();
     for (number, other) in others.iter().enumerate() {
         let mut buffer = vec![0; 20_000];
@@ -172,8 +174,8 @@ fn contract_06_handles_and_hard_links_share_one_cache() {
 fn contract_06_another_process_sees_each_sync() {
     let directory = support::directory();
     let path = directory.path().join("log");
-    let engine = small().dirty_age(Duration::from_secs(60)).build().unwrap();
-    let log = engine.open(&path, Open::append()).unwrap();
+    let engine = Engine::start(Options { dirty_age: Duration::from_secs(60), ..small() }).unwrap();
+    let log = engine.open(&path, &how::append()).unwrap();
     for round in 0..12 {
         log.append(&pattern(round, 3001)).unwrap();
         log.sync_data().unwrap();
@@ -190,9 +192,9 @@ fn contract_06_another_process_sees_each_sync() {
 fn contract_11_no_page_is_ever_seen_torn() {
     let directory = support::directory();
     let path = directory.path().join("file");
-    let engine = small().dirty_age(Duration::from_millis(1)).build().unwrap();
+    let engine = Engine::start(Options { dirty_age: Duration::from_millis(1), ..small() }).unwrap();
     let pages = 24u64;
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     file.write_at(&vec![7; (pages * PAGE) as usize], 0).unwrap();
     let (done, reads) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -244,8 +246,8 @@ fn assert_whole(bytes: &[u8], what: &str) {
 fn contract_12_and_13_many_threads_in_a_small_cache() {
     within(Duration::from_secs(60), "many threads", || {
         let directory = support::directory();
-        let engine = small().dirty_bytes(4 << 20).build().unwrap();
-        let shared = engine.open(directory.path().join("shared"), Open::create()).unwrap();
+        let engine = Engine::start(Options { dirty_bytes: Some(4 << 20), ..small() }).unwrap();
+        let shared = engine.open(directory.path().join("shared"), &how::create()).unwrap();
         let region = 2 * MIB;
         std::thread::scope(|scope| {
             for number in 0..16u64 {
@@ -253,7 +255,7 @@ fn contract_12_and_13_many_threads_in_a_small_cache() {
                 scope.spawn(move || {
                     let mut random = Random::new(number);
                     let path = directory.path().join(format!("own-{number}"));
-                    let own = engine.open(&path, Open::create()).unwrap();
+                    let own = engine.open(&path, &how::create()).unwrap();
                     let mut model = vec![0u8; region as usize];
                     for round in 0..40 {
                         let offset = random.below(region - 70_000);
@@ -290,11 +292,12 @@ fn contract_12_and_13_many_threads_in_a_small_cache() {
 fn contract_12_idle_files_keep_no_memory_from_others() {
     within(Duration::from_secs(30), "writing beside idle files", || {
         let directory = support::directory();
-        let engine = small().dirty_age(Duration::from_millis(16)).build().unwrap();
+        let engine =
+            Engine::start(Options { dirty_age: Duration::from_millis(16), ..small() }).unwrap();
         let idle: Vec<File> = (0..40)
             .map(|number| {
                 let file = engine
-                    .open(directory.path().join(format!("{number}")), Open::create())
+                    .open(directory.path().join(format!("{number}")), &how::create())
                     .unwrap();
                 // Written twice: the second time its pages are there, and memory taken for it is
                 // not used.
@@ -307,7 +310,7 @@ fn contract_12_idle_files_keep_no_memory_from_others() {
                 file
             })
             .collect();
-        let busy = engine.open(directory.path().join("busy"), Open::create()).unwrap();
+        let busy = engine.open(directory.path().join("busy"), &how::create()).unwrap();
         busy.write_at(&vec![3; 24 << 20], 0).unwrap();
         busy.sync_data().unwrap();
         // Most of the cache is there for what is read.
@@ -328,8 +331,13 @@ fn contract_12_idle_files_keep_no_memory_from_others() {
 fn contract_12_idle_writers_keep_no_room_from_others() {
     within(Duration::from_secs(30), "writing beside writers that went idle", || {
         let directory = support::directory();
-        let engine = small().dirty_bytes(4 << 20).background_bytes(4 << 20);
-        let engine = engine.dirty_age(Duration::from_millis(10)).build().unwrap();
+        let engine = Engine::start(Options {
+            dirty_bytes: Some(4 << 20),
+            background_bytes: Some(4 << 20),
+            dirty_age: Duration::from_millis(10),
+            ..small()
+        })
+        .unwrap();
         let count = 120;
         let [opened, written, over] = [count, count + 1, count + 1].map(Barrier::new);
         std::thread::scope(|scope| {
@@ -338,7 +346,7 @@ fn contract_12_idle_writers_keep_no_room_from_others() {
                 let (opened, written, over) = (&opened, &written, &over);
                 scope.spawn(move || {
                     let path = directory.path().join(format!("{number}"));
-                    let file = engine.open(path, Open::create()).unwrap();
+                    let file = engine.open(path, &how::create()).unwrap();
                     opened.wait();
                     for page in 0..33 {
                         file.write_at(&[1; 4096], page * PAGE).unwrap();
@@ -350,7 +358,7 @@ fn contract_12_idle_writers_keep_no_room_from_others() {
             }
             written.wait();
             let waits = engine.stats().throttle_waits;
-            let busy = engine.open(directory.path().join("busy"), Open::create()).unwrap();
+            let busy = engine.open(directory.path().join("busy"), &how::create()).unwrap();
             busy.write_at(&vec![3; 24 << 20], 0).unwrap();
             busy.sync_data().unwrap();
             over.wait();
@@ -363,19 +371,20 @@ fn contract_12_idle_writers_keep_no_room_from_others() {
 #[test]
 fn contract_18_dirty_bytes_stay_near_their_limit() {
     let directory = support::directory();
-    let engine = Engine::builder()
-        .cache_bytes(32 << 20)
-        .dirty_bytes(8 << 20)
-        .close_timeout(SOON)
-        .build()
-        .unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(32 << 20),
+        dirty_bytes: Some(8 << 20),
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap();
     let engine = Arc::new(engine);
     std::thread::scope(|scope| {
         for number in 0..4 {
             let (engine, directory) = (Arc::clone(&engine), &directory);
             scope.spawn(move || {
                 let file = engine
-                    .open(directory.path().join(format!("{number}")), Open::create())
+                    .open(directory.path().join(format!("{number}")), &how::create())
                     .unwrap();
                 for at in 0..200u64 {
                     file.write_at(&[1; 100_000], at * 100_000).unwrap();
@@ -394,7 +403,7 @@ fn contract_18_dirty_bytes_stay_near_their_limit() {
 fn a_new_file_has_the_mode_that_was_asked_for() {
     let directory = support::directory();
     let path = directory.path().join("private");
-    let engine = small().build().unwrap();
-    engine.open(&path, Open::create().mode(0o600)).unwrap().close().unwrap();
+    let engine = Engine::start(small()).unwrap();
+    engine.open(&path, how::create().mode(0o600)).unwrap().close().unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
 }

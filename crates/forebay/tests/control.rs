@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use forebay::{Change, Control, Engine, ErrorKind, Knob, Open};
+use forebay::options::Prealloc;
+use forebay::{Change, Control, Engine, ErrorKind, Knob, Options};
 use forebay_block::random::Random;
-use support::{MIB, PAGE, assert_on_disk, is_root, kind_of, pattern, skip};
+use support::{MIB, PAGE, assert_on_disk, how, is_root, kind_of, knobs, pattern, skip};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -19,7 +20,8 @@ const SOON: Duration = Duration::from_secs(60);
 fn serving() -> (tempfile::TempDir, Engine, PathBuf) {
     let directory = support::directory();
     let socket = directory.path().join("engine.socket");
-    let engine = Engine::builder().cache_bytes(16 << 20).build().unwrap();
+    let engine =
+        Engine::start(Options { cache_bytes: Some(16 << 20), ..Options::default() }).unwrap();
     engine.serve_control(&socket).unwrap();
     (directory, engine, socket)
 }
@@ -66,6 +68,7 @@ fn values_of(knob: &Knob) -> Vec<(String, String)> {
         "dirty_bytes" => &[("8m", "8388608"), ("14MiB", "14680064"), ("9437184", "9437184")],
         "background_bytes" => &[("0", "0"), ("1m", "1048576"), ("4194304", "4194304")],
         "dirty_age" => &[("1ms", "1ms"), ("3s", "3s"), ("5000ms", "5s")],
+        "close_timeout" => &[("20s", "20s"), ("none", "none"), ("90000ms", "90s")],
         _ => &[],
     };
     if !values.is_empty() {
@@ -95,7 +98,7 @@ fn every_knob_is_changed_under_load_and_no_byte_is_lost() {
             .zip(seed..)
             .map(|(path, seed)| {
                 scope.spawn(move || {
-                    let file = engine.open(path, Open::create()).unwrap();
+                    let file = engine.open(path, &how::create()).unwrap();
                     let (mut random, mut model) = (Random::new(seed), vec![0; 12 * MIB as usize]);
                     file.write_at(&model, 0).unwrap();
                     let mut rounds = 0;
@@ -137,7 +140,7 @@ fn every_knob_is_changed_under_load_and_no_byte_is_lost() {
                         "{} = {value}",
                         knob.name
                     );
-                    assert_eq!(engine.get(&knob.name).unwrap(), reported);
+                    assert_eq!(knobs::get(engine, &knob.name), reported);
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 control.set(&knob.name, &knob.value).unwrap();
@@ -164,10 +167,14 @@ fn every_knob_is_changed_under_load_and_no_byte_is_lost() {
 #[test]
 fn reserving_is_switched_for_files_that_are_open() {
     let directory = support::directory();
-    let engine =
-        Engine::builder().cache_bytes(16 << 20).set("prealloc", "off").unwrap().build().unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(16 << 20),
+        prealloc: Prealloc::Off,
+        ..Options::default()
+    })
+    .unwrap();
     let data = pattern(1, 8 * MIB as usize);
-    let one = engine.open(directory.path().join("one"), Open::create()).unwrap();
+    let one = engine.open(directory.path().join("one"), &how::create()).unwrap();
     let write = |file: &forebay::File, times: u64| {
         for _ in 0..times {
             file.write_at(&data, file.len().unwrap()).unwrap();
@@ -176,7 +183,7 @@ fn reserving_is_switched_for_files_that_are_open() {
     };
     write(&one, 4);
     assert_eq!(engine.stats().reserved_bytes, 0);
-    engine.set("prealloc", "adaptive").unwrap();
+    knobs::set(&engine, "prealloc", "adaptive").unwrap();
     write(&one, 4);
     let reserved = engine.stats().reserved_bytes;
     if reserved == 0 {
@@ -185,9 +192,9 @@ fn reserving_is_switched_for_files_that_are_open() {
             "this file system reserves nothing",
         );
     }
-    engine.set("prealloc", "off").unwrap();
+    knobs::set(&engine, "prealloc", "off").unwrap();
     let after = engine.stats().reserved_bytes;
-    let two = engine.open(directory.path().join("two"), Open::create()).unwrap();
+    let two = engine.open(directory.path().join("two"), &how::create()).unwrap();
     write(&two, 4);
     write(&one, 16);
     assert_eq!(engine.stats().reserved_bytes, after);
@@ -200,16 +207,21 @@ fn reserving_is_switched_for_files_that_are_open() {
 #[test]
 fn the_dirty_limit_holds_from_the_moment_it_is_set() {
     let directory = support::directory();
-    let engine = Engine::builder().cache_bytes(64 << 20).dirty_age(SOON).build().unwrap();
-    engine.set("background_bytes", "56m").unwrap();
-    let file = engine.open(directory.path().join("file"), Open::create()).unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(64 << 20),
+        dirty_age: SOON,
+        ..Options::default()
+    })
+    .unwrap();
+    knobs::set(&engine, "background_bytes", "56m").unwrap();
+    let file = engine.open(directory.path().join("file"), &how::create()).unwrap();
     let data = pattern(7, 32 * MIB as usize);
     file.write_at(&data, 0).unwrap();
-    let error = engine.set("dirty_bytes", "4m").unwrap_err();
+    let error = knobs::set(&engine, "dirty_bytes", "4m").unwrap_err();
     assert!(error.to_string().contains("background_bytes"), "{error}");
-    assert_eq!(engine.get("dirty_bytes").unwrap(), (56 * MIB).to_string(), "nothing has changed");
-    engine.set("background_bytes", "2m").unwrap();
-    engine.set("dirty_bytes", "4m").unwrap();
+    assert_eq!(knobs::get(&engine, "dirty_bytes"), (56 * MIB).to_string(), "nothing has changed");
+    knobs::set(&engine, "background_bytes", "2m").unwrap();
+    knobs::set(&engine, "dirty_bytes", "4m").unwrap();
     assert!(
         support::eventually(SOON, || engine.stats().dirty_bytes <= 4 * MIB),
         "it is written out"
@@ -243,12 +255,12 @@ fn every_number_is_reported_by_name() {
 fn what_cannot_be_is_refused_and_changes_nothing() {
     let (_directory, engine, socket) = serving();
     let mut control = Control::connect(&socket).unwrap();
-    let before = engine.knobs();
+    let before = engine.options().knobs();
     for (name, value) in [
         ("plugs", "never"),
         ("plug", "often"),
         ("cache_bytes", "1g"),
-        ("engine", "threads"),
+        ("backend", "threads"),
         ("buffer_bytes", "1m"),
         ("dirty_bytes", "1g"),
         ("dirty_bytes", "1"),
@@ -266,7 +278,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     }
     assert!(control.set("cache_bytes", "1g").unwrap_err().to_string().contains("allocated once"));
     assert_eq!(kind_of(control.get("plugs")), ErrorKind::InvalidInput);
-    assert_eq!(engine.knobs(), before);
+    assert_eq!(engine.options().knobs(), before);
 }
 
 #[test]
@@ -291,8 +303,8 @@ fn the_lines_of_the_protocol() {
         (b"\xff\xfe\n", "error invalid bad request: it is not text ("),
         (b"get plugs\n", "error invalid unknown knob `plugs` (known knobs: plug, "),
         (
-            b"set engine threads\n",
-            "error invalid cannot change knob `engine` while the engine runs: ",
+            b"set backend threads\n",
+            "error invalid cannot change knob `backend` while the engine runs: ",
         ),
     ] {
         hand.say(said);
@@ -333,7 +345,8 @@ fn a_path_that_is_taken_is_refused_and_stays() {
     let (directory, engine, socket) = serving();
     let error = engine.serve_control(directory.path().join("second")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
-    let other = Engine::builder().cache_bytes(8 << 20).build().unwrap();
+    let other =
+        Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() }).unwrap();
     let error = other.serve_control(&socket).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Busy);
     let process = std::process::id();

@@ -4,17 +4,22 @@ mod support;
 
 use std::time::Duration;
 
-use forebay::{Engine, Open};
-use support::{PAGE, eventually};
+use forebay::options::Flight;
+use forebay::{Engine, Options, inside};
+use support::{PAGE, eventually, how, knobs};
 
 const SOON: Duration = Duration::from_secs(20);
 
 #[test]
 fn a_write_is_reported_when_it_is_written_and_again_when_it_is_durable() {
     let directory = support::directory();
-    let engine =
-        Engine::builder().cache_bytes(8 << 20).dirty_age(Duration::from_millis(5)).build().unwrap();
-    let file = engine.open(directory.path().join("file"), Open::create()).unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(8 << 20),
+        dirty_age: Duration::from_millis(5),
+        ..Options::default()
+    })
+    .unwrap();
+    let file = engine.open(directory.path().join("file"), &how::create()).unwrap();
     file.write_at(&[1; PAGE as usize], 0).unwrap();
     assert!(eventually(SOON, || engine.stats().dirty_bytes == 0), "what is old is written out");
     let stats = engine.stats();
@@ -35,8 +40,13 @@ fn a_write_is_reported_when_it_is_written_and_again_when_it_is_durable() {
 #[test]
 fn the_longest_wait_for_room_is_reported() {
     let directory = support::directory();
-    let engine = Engine::builder().cache_bytes(8 << 20).dirty_bytes(4 << 20).build().unwrap();
-    let file = engine.open(directory.path().join("file"), Open::create()).unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(8 << 20),
+        dirty_bytes: Some(4 << 20),
+        ..Options::default()
+    })
+    .unwrap();
+    let file = engine.open(directory.path().join("file"), &how::create()).unwrap();
     assert_eq!(engine.stats().throttle_wait_max_us, 0);
     let block = vec![7; 1 << 20];
     let mut at = 0;
@@ -55,15 +65,18 @@ fn the_longest_wait_for_room_is_reported() {
 fn how_long_completions_were_held_is_reported() {
     let directory = support::directory();
     let written = |completion: &str| {
-        let engine = Engine::builder().cache_bytes(8 << 20).set("completion", completion).unwrap();
-        let engine = engine.build().unwrap();
-        assert_eq!(engine.holds(), []);
-        let file = engine.open(directory.path().join("file"), Open::create()).unwrap();
+        let engine = Engine::start(knobs::named(
+            Options { cache_bytes: Some(8 << 20), ..Options::default() },
+            [("completion", completion)],
+        ))
+        .unwrap();
+        assert_eq!(inside::holds(&engine), []);
+        let file = engine.open(directory.path().join("file"), &how::create()).unwrap();
         for page in 0..256 {
             file.write_at(&[1; PAGE as usize], 2 * page * PAGE).unwrap();
         }
         file.sync_data().unwrap();
-        let (holds, stats) = (engine.holds(), engine.stats());
+        let (holds, stats) = (inside::holds(&engine), engine.stats());
         file.close().unwrap();
         assert!(holds.is_sorted() && holds.iter().all(|(_, count)| *count > 0), "{holds:?}");
         (holds, stats)
@@ -95,12 +108,16 @@ fn how_long_completions_were_held_is_reported() {
 #[test]
 fn contract_15_bulk_writeback_beside_small_syncs_is_bounded() {
     let directory = support::directory();
-    let engine =
-        Engine::builder().cache_bytes(32 << 20).dirty_bytes(16 << 20).set("flight", "3").unwrap();
-    let engine = engine.build().unwrap();
-    let bulk = engine.open(directory.path().join("bulk"), Open::create()).unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(32 << 20),
+        dirty_bytes: Some(16 << 20),
+        flight: Flight::Depth(3),
+        ..Options::default()
+    })
+    .unwrap();
+    let bulk = engine.open(directory.path().join("bulk"), &how::create()).unwrap();
     bulk.set_len(64 << 20).unwrap();
-    let log = engine.open(directory.path().join("log"), Open::append()).unwrap();
+    let log = engine.open(directory.path().join("log"), &how::append()).unwrap();
     let round = |syncs: u32| {
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -119,12 +136,12 @@ fn contract_15_bulk_writeback_beside_small_syncs_is_bounded() {
     assert!((1..=3).contains(&stats.peak_flight), "{stats:?}");
     assert!(stats.flushes >= 20, "{stats:?}");
     // By time: as deep as it takes, but slots are left to others.
-    engine.set("flight", "time=2000").unwrap();
+    knobs::set(&engine, "flight", "time=2000").unwrap();
     round(20);
     let stats = engine.stats();
     assert!(stats.peak_flight <= 90, "{stats:?}");
     for refused in ["0", "time=0", "deep", "113"] {
-        let error = engine.set("flight", refused).unwrap_err().to_string();
+        let error = knobs::set(&engine, "flight", refused).unwrap_err().to_string();
         assert!(error.contains("time=MICROSECONDS"), "{error}");
     }
     log.close().unwrap();

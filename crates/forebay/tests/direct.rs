@@ -8,25 +8,26 @@ use std::os::unix::fs::FileExt as _;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use forebay::{DirectBuffer, DirectFile, Engine, ErrorKind, Open};
+use forebay::{DirectBuffer, DirectFile, Engine, ErrorKind, Options};
 use forebay_block::random::Random;
 use support::mount::{FileSystem, Mount};
-use support::{MIB, assert_on_disk, eventually, kind_of, pattern, process, within};
+use support::{MIB, assert_on_disk, eventually, how, kind_of, pattern, process, within};
 
 const SOON: Duration = Duration::from_secs(20);
 
 fn engine() -> Engine {
-    Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).build().unwrap()
+    Engine::start(Options { cache_bytes: Some(8 << 20), close_timeout: SOON, ..Options::default() })
+        .unwrap()
 }
 
 fn write(file: &DirectFile, data: &[u8], offset: u64) {
-    let (result, back) = file.write_at(data.to_vec(), offset);
+    let (result, back) = file.write_at(data.to_vec(), offset).wait();
     assert_eq!(result.unwrap(), data.len());
     assert!(back == data, "the buffer comes back as it was");
 }
 
 fn read(file: &DirectFile, length: usize, offset: u64) -> Vec<u8> {
-    let (result, mut back) = file.read_at(vec![0xee; length], offset);
+    let (result, mut back) = file.read_at(vec![0xee; length], offset).wait();
     back.truncate(result.unwrap());
     back
 }
@@ -36,7 +37,7 @@ fn contract_08_any_offset_and_length_with_an_exact_end() {
     let directory = support::directory();
     let path = directory.path().join("file");
     let engine = engine();
-    let file = engine.open_direct(&path, Open::create()).unwrap();
+    let file = engine.open_direct(&path, &how::create()).unwrap();
     println!("{}, {}: blocks of {}", engine.describe(), file.describe(), file.alignment());
     let mut model: Vec<u8> = Vec::new();
     let steps: [(u64, usize); 14] = [
@@ -72,8 +73,8 @@ fn contract_08_any_offset_and_length_with_an_exact_end() {
     assert!(read(&file, 10, 3_000_096).is_empty() && read(&file, 10, 1 << 40).is_empty());
     assert_eq!(read(&file, 10, 3_000_090).len(), 6);
     assert!(engine.stats().bounced > 10);
-    file.sync_all().unwrap();
-    file.close().unwrap();
+    file.sync_all().wait().unwrap();
+    file.close().wait().unwrap();
     assert_on_disk(&path, &model, "closed");
 }
 
@@ -81,13 +82,13 @@ fn contract_08_any_offset_and_length_with_an_exact_end() {
 fn what_is_aligned_is_not_copied() {
     let directory = support::directory();
     let engine = engine();
-    let file = engine.open_direct(directory.path().join("file"), Open::create()).unwrap();
+    let file = engine.open_direct(directory.path().join("file"), &how::create()).unwrap();
     let mut buffer = engine.buffer(3 * MIB as usize).unwrap();
     buffer.copy_from_slice(&pattern(1, 3 * MIB as usize));
-    let (result, mut buffer) = file.write_at(buffer, 0);
+    let (result, mut buffer) = file.write_at(buffer, 0).wait();
     assert_eq!(result.unwrap(), 3 * MIB as usize);
     buffer.fill(0);
-    let (result, buffer) = file.read_at(buffer, 0);
+    let (result, buffer) = file.read_at(buffer, 0).wait();
     assert_eq!(result.unwrap(), 3 * MIB as usize);
     assert!(*buffer == *pattern(1, 3 * MIB as usize));
     assert_eq!(engine.stats().bounced, 0);
@@ -103,17 +104,17 @@ fn every_kind_of_buffer_comes_back() {
     ) {
         let length = buffer.len();
         buffer.copy_from_slice(&pattern(offset, length));
-        let (result, mut buffer) = file.write_at(buffer, offset);
+        let (result, mut buffer) = file.write_at(buffer, offset).wait();
         assert_eq!(result.unwrap(), length);
         assert_eq!(buffer.len(), length);
         buffer.fill(0);
-        let (result, buffer) = file.read_at(buffer, offset);
+        let (result, buffer) = file.read_at(buffer, offset).wait();
         assert_eq!(result.unwrap(), length);
         assert!(*buffer == *pattern(offset, length));
     }
     let directory = support::directory();
     let engine = engine();
-    let file = engine.open_direct(directory.path().join("file"), Open::create()).unwrap();
+    let file = engine.open_direct(directory.path().join("file"), &how::create()).unwrap();
     for offset in [0, 512, 4097] {
         for length in [0, 1, 512, 4096, 10_000] {
             let mut roomy = Vec::with_capacity(20_000);
@@ -127,8 +128,12 @@ fn every_kind_of_buffer_comes_back() {
 
 #[test]
 fn contract_18_the_pool_of_buffers_is_bounded() {
-    let engine =
-        Engine::builder().cache_bytes(8 << 20).set("buffer_bytes", "1m").unwrap().build().unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(8 << 20),
+        buffer_bytes: 1 << 20,
+        ..Options::default()
+    })
+    .unwrap();
     let buffers: Vec<_> = (0..16).map(|_| engine.buffer(65_536).unwrap()).collect();
     assert_eq!(kind_of(engine.buffer(1)), ErrorKind::NoMemory);
     drop(buffers);
@@ -142,20 +147,20 @@ fn one_file_is_open_direct_or_cached() {
     std::fs::write(&path, pattern(1, 10_000)).unwrap();
     std::fs::hard_link(&path, &link).unwrap();
     let engine = engine();
-    let cached = engine.open(&path, Open::write()).unwrap();
+    let cached = engine.open(&path, &how::write()).unwrap();
     cached.write_at(b"cached", 0).unwrap();
-    assert_eq!(kind_of(engine.open_direct(&link, Open::write())), ErrorKind::Busy);
+    assert_eq!(kind_of(engine.open_direct(&link, &how::write())), ErrorKind::Busy);
     cached.close().unwrap();
-    let direct = engine.open_direct(&link, Open::write()).unwrap();
+    let direct = engine.open_direct(&link, &how::write()).unwrap();
     assert_eq!(read(&direct, 6, 0), b"cached");
-    assert_eq!(kind_of(engine.open(&path, Open::read())), ErrorKind::Busy);
-    let second = engine.open_direct(&path, Open::read()).unwrap();
+    assert_eq!(kind_of(engine.open(&path, &how::read())), ErrorKind::Busy);
+    let second = engine.open_direct(&path, &how::read()).unwrap();
     write(&direct, b"direct", 0);
-    direct.close().unwrap();
-    assert_eq!(kind_of(engine.open(&path, Open::read())), ErrorKind::Busy);
+    direct.close().wait().unwrap();
+    assert_eq!(kind_of(engine.open(&path, &how::read())), ErrorKind::Busy);
     assert_eq!(read(&second, 6, 0), b"direct");
-    second.close().unwrap();
-    let cached = engine.open(&path, Open::write()).unwrap();
+    second.close().wait().unwrap();
+    let cached = engine.open(&path, &how::write()).unwrap();
     let mut found = [0; 6];
     cached.read_at(&mut found, 0).unwrap();
     assert_eq!(&found, b"direct");
@@ -167,11 +172,11 @@ fn contract_06_another_engine_is_kept_off() {
     let directory = support::directory();
     let path = directory.path().join("file");
     let (one, other) = (engine(), engine());
-    let file = one.open_direct(&path, Open::create()).unwrap();
-    assert_eq!(kind_of(other.open_direct(&path, Open::write())), ErrorKind::Busy);
-    assert_eq!(kind_of(other.open(&path, Open::write())), ErrorKind::Busy);
-    file.close().unwrap();
-    other.open_direct(&path, Open::write()).unwrap().close().unwrap();
+    let file = one.open_direct(&path, &how::create()).unwrap();
+    assert_eq!(kind_of(other.open_direct(&path, &how::write())), ErrorKind::Busy);
+    assert_eq!(kind_of(other.open(&path, &how::write())), ErrorKind::Busy);
+    file.close().wait().unwrap();
+    other.open_direct(&path, &how::write()).unwrap().close().wait().unwrap();
 }
 
 #[test]
@@ -180,27 +185,27 @@ fn what_a_handle_may_not_is_refused_and_the_buffer_comes_back() {
     let path = directory.path().join("file");
     std::fs::write(&path, b"ten bytes.").unwrap();
     let engine = engine();
-    assert_eq!(kind_of(engine.open_direct(&path, Open::append())), ErrorKind::InvalidInput);
-    assert_eq!(kind_of(engine.open_direct(&path, Open::create_new())), ErrorKind::AlreadyExists);
-    assert_eq!(kind_of(engine.open_direct(directory.path(), Open::read())), ErrorKind::Unsupported);
+    assert_eq!(kind_of(engine.open_direct(&path, &how::append())), ErrorKind::InvalidInput);
+    assert_eq!(kind_of(engine.open_direct(&path, &how::create_new())), ErrorKind::AlreadyExists);
+    assert_eq!(kind_of(engine.open_direct(directory.path(), &how::read())), ErrorKind::Unsupported);
     assert_eq!(
-        kind_of(engine.open_direct(&path, Open::read().truncate(true))),
+        kind_of(engine.open_direct(&path, how::read().truncate(true))),
         ErrorKind::InvalidInput
     );
-    let file = engine.open_direct(&path, Open::read()).unwrap();
-    let (result, back) = file.write_at(vec![1, 2, 3], 0);
+    let file = engine.open_direct(&path, &how::read()).unwrap();
+    let (result, back) = file.write_at(vec![1, 2, 3], 0).wait();
     assert_eq!((kind_of(result), back), (ErrorKind::NotPermitted, vec![1, 2, 3]));
-    assert_eq!(kind_of(file.set_len(0)), ErrorKind::NotPermitted);
-    let (result, back) = file.read_at(vec![9; 4], u64::MAX - 1);
+    assert_eq!(kind_of(file.set_len(0).wait()), ErrorKind::NotPermitted);
+    let (result, back) = file.read_at(vec![9; 4], u64::MAX - 1).wait();
     assert_eq!((kind_of(result), back), (ErrorKind::InvalidInput, vec![9; 4]));
     assert_eq!(read(&file, 100, 0), b"ten bytes.");
-    file.close().unwrap();
-    let file = engine.open_direct(&path, Open::write().truncate(true)).unwrap();
-    assert!(file.is_empty() && std::fs::metadata(&path).unwrap().len() == 0);
+    file.close().wait().unwrap();
+    let file = engine.open_direct(&path, how::write().truncate(true)).unwrap();
+    assert!(file.len() == 0 && std::fs::metadata(&path).unwrap().len() == 0);
     engine.shutdown(SOON).unwrap();
-    let (result, back) = file.write_at(vec![5; 10], 0);
+    let (result, back) = file.write_at(vec![5; 10], 0).wait();
     assert_eq!((kind_of(result), back), (ErrorKind::Shutdown, vec![5; 10]));
-    assert_eq!(kind_of(file.sync_data()), ErrorKind::Shutdown);
+    assert_eq!(kind_of(file.sync_data().wait()), ErrorKind::Shutdown);
 }
 
 #[test]
@@ -208,9 +213,9 @@ fn lengths_are_set_in_order_with_writes() {
     let directory = support::directory();
     let path = directory.path().join("file");
     let engine = engine();
-    let file = engine.open_direct(&path, Open::create()).unwrap();
-    let first = file.write_at_async(pattern(1, 100_003), 0);
-    file.set_len(5_000).unwrap();
+    let file = engine.open_direct(&path, &how::create()).unwrap();
+    let first = file.write_at(pattern(1, 100_003), 0);
+    file.set_len(5_000).wait().unwrap();
     assert_eq!(file.len(), 5_000);
     let (result, _) = first.wait();
     assert_eq!(result.unwrap(), 100_003);
@@ -220,7 +225,7 @@ fn lengths_are_set_in_order_with_writes() {
     expected.resize(6_001, 0);
     expected.push(b'x');
     assert_on_disk(&path, &expected, "what was cut is zeroes");
-    file.set_len(70_000).unwrap();
+    file.set_len(70_000).wait().unwrap();
     expected.resize(70_000, 0);
     write(&file, b"yy", 69_998);
     expected[69_998..].fill(b'y');
@@ -233,15 +238,15 @@ fn contract_13_a_dropped_future_stops_nothing() {
     let directory = support::directory();
     let path = directory.path().join("file");
     let engine = engine();
-    let file = engine.open_direct(&path, Open::create()).unwrap();
-    file.set_len(4 * MIB).unwrap();
+    let file = engine.open_direct(&path, &how::create()).unwrap();
+    file.set_len(4 * MIB).wait().unwrap();
     for part in 0..64u64 {
         let mut buffer = engine.buffer(65_536 - 7).unwrap();
         buffer.copy_from_slice(&pattern(part, 65_536 - 7));
-        drop(file.write_at_async(buffer, part * 65_536 + 3));
-        drop(file.read_at_async(vec![0; 65_536], part * 65_536));
+        drop(file.write_at(buffer, part * 65_536 + 3));
+        drop(file.read_at(vec![0; 65_536], part * 65_536));
     }
-    file.sync_data().unwrap();
+    file.sync_data().wait().unwrap();
     let found = std::fs::read(&path).unwrap();
     assert_eq!(found.len() as u64, 4 * MIB);
     for part in 0..64 {
@@ -259,9 +264,9 @@ fn contract_05_dropping_the_handle_and_the_engine_loses_no_write() {
     let directory = support::directory();
     let path = directory.path().join("file");
     let engine = engine();
-    let file = engine.open_direct(&path, Open::create()).unwrap();
+    let file = engine.open_direct(&path, &how::create()).unwrap();
     let futures: Vec<_> =
-        (0..40u64).map(|part| file.write_at_async(pattern(part, 10_001), part * 10_001)).collect();
+        (0..40u64).map(|part| file.write_at(pattern(part, 10_001), part * 10_001)).collect();
     drop(file);
     drop(engine);
     for future in futures {
@@ -280,7 +285,7 @@ fn contract_16_every_operation_ends_whatever_the_shutdown() {
         for round in 0..40u64 {
             let directory = support::directory();
             let engine = engine();
-            let file = engine.open_direct(directory.path().join("file"), Open::create()).unwrap();
+            let file = engine.open_direct(directory.path().join("file"), &how::create()).unwrap();
             std::thread::scope(|scope| {
                 for thread in 0..3u64 {
                     let (engine, file) = (&engine, &file);
@@ -289,7 +294,7 @@ fn contract_16_every_operation_ends_whatever_the_shutdown() {
                         loop {
                             let plug = (random.below(2) == 0).then(|| engine.plug());
                             let writes: Vec<_> = (0..random.below(20))
-                                .map(|_| file.write_at_async(vec![1; 700], random.below(100_000)))
+                                .map(|_| file.write_at(vec![1; 700], random.below(100_000)))
                                 .collect();
                             drop(plug);
                             for write in writes {
@@ -309,7 +314,7 @@ fn contract_16_every_operation_ends_whatever_the_shutdown() {
                 std::thread::sleep(Duration::from_micros(500 * (round % 8)));
                 engine.shutdown(SOON).unwrap();
             });
-            assert_eq!(kind_of(file.sync_data()), ErrorKind::Shutdown);
+            assert_eq!(kind_of(file.sync_data().wait()), ErrorKind::Shutdown);
         }
     });
 }
@@ -331,18 +336,18 @@ fn contract_05_opened_again_and_again_direct_and_cached() {
                         let data = pattern(round, 1 + random.below(9_000) as usize);
                         let end = offset as usize + data.len();
                         if random.below(3) == 0 {
-                            let file = engine.open(&path, Open::create()).unwrap();
+                            let file = engine.open(&path, &how::create()).unwrap();
                             file.write_at(&data, offset).unwrap();
                             file.close().unwrap();
                         } else {
-                            let file = engine.open_direct(&path, Open::create()).unwrap();
+                            let file = engine.open_direct(&path, &how::create()).unwrap();
                             assert_eq!(file.len(), model.len() as u64, "round {round}");
-                            drop(file.write_at_async(data.clone(), offset));
+                            drop(file.write_at(data.clone(), offset));
                             for _ in 0..random.below(3) {
                                 // Let go of before the write has ended, and opened again.
-                                drop(engine.open_direct(&path, Open::read()).unwrap());
+                                drop(engine.open_direct(&path, &how::read()).unwrap());
                             }
-                            file.close().unwrap();
+                            file.close().wait().unwrap();
                         }
                         model.resize(model.len().max(end), 0);
                         model[offset as usize..end].copy_from_slice(&data);
@@ -368,19 +373,22 @@ fn contract_12_a_blocking_call_from_the_callback_is_refused() {
         let answer = move |_: &forebay::Error| {
             let seen = seen.lock().unwrap();
             let Some(file) = &*seen else { return };
-            let (result, buffer) = file.read_at(vec![3; 10], 0);
+            let (result, buffer) = file.read_at(vec![3; 10], 0).wait();
             let _ = reported.lock().unwrap().send((result.unwrap_err().kind(), buffer));
         };
-        let engine = Engine::builder().cache_bytes(8 << 20).on_error(answer).build().unwrap();
-        let file = engine.open_direct(mount.path().join("other"), Open::create()).unwrap();
+        let engine = Engine::builder(Options { cache_bytes: Some(8 << 20), ..Options::default() })
+            .on_error(answer)
+            .build()
+            .unwrap();
+        let file = engine.open_direct(mount.path().join("other"), &how::create()).unwrap();
         *slot.lock().unwrap() =
-            Some(engine.open_direct(mount.path().join("file"), Open::create()).unwrap());
+            Some(engine.open_direct(mount.path().join("file"), &how::create()).unwrap());
         process::fill_up(&mount.path());
-        drop(file.write_at_async(vec![1; MIB as usize], 0));
+        drop(file.write_at(vec![1; MIB as usize], 0));
         drop(file);
         assert_eq!(report.recv_timeout(SOON).unwrap(), (ErrorKind::WouldDeadlock, vec![3; 10]));
         // The callback would keep the file, and the file the engine that has the callback.
-        slot.lock().unwrap().take().unwrap().close().unwrap();
+        slot.lock().unwrap().take().unwrap().close().wait().unwrap();
     });
 }
 
@@ -394,30 +402,29 @@ fn contract_02_an_error_of_a_dropped_write_is_reported_once() {
     within(Duration::from_secs(60), "errors", move || {
         let (reported, report) = std::sync::mpsc::channel();
         let reported = std::sync::Mutex::new(reported);
-        let engine = Engine::builder()
-            .cache_bytes(8 << 20)
+        let engine = Engine::builder(Options { cache_bytes: Some(8 << 20), ..Options::default() })
             .on_error(move |error| reported.lock().unwrap().send(error.kind()).unwrap())
             .build()
             .unwrap();
         let path = mount.path().join("file");
-        let file = engine.open_direct(&path, Open::create()).unwrap();
-        let other = engine.open_direct(&path, Open::write()).unwrap();
+        let file = engine.open_direct(&path, &how::create()).unwrap();
+        let other = engine.open_direct(&path, &how::write()).unwrap();
         write(&file, &pattern(1, 8192), 0);
         process::fill_up(&mount.path());
-        let (result, back) = file.write_at(vec![1; MIB as usize], MIB);
+        let (result, back) = file.write_at(vec![1; MIB as usize], MIB).wait();
         assert_eq!((kind_of(result), back.len()), (ErrorKind::NoSpace, MIB as usize));
-        file.sync_data().unwrap();
-        drop(file.write_at_async(vec![1; MIB as usize], 4 * MIB));
-        drop(file.write_at_async(vec![1; MIB as usize], 8 * MIB));
-        other.sync_data().unwrap();
-        assert_eq!(kind_of(file.sync_data()), ErrorKind::NoSpace);
-        file.sync_data().unwrap();
+        file.sync_data().wait().unwrap();
+        drop(file.write_at(vec![1; MIB as usize], 4 * MIB));
+        drop(file.write_at(vec![1; MIB as usize], 8 * MIB));
+        other.sync_data().wait().unwrap();
+        assert_eq!(kind_of(file.sync_data().wait()), ErrorKind::NoSpace);
+        file.sync_data().wait().unwrap();
         // The size is what the file system says, whatever failed.
         assert_eq!(file.len(), std::fs::metadata(&path).unwrap().len());
         write(&file, &pattern(2, 5000), 100);
-        drop(file.write_at_async(vec![1; MIB as usize], 4 * MIB));
-        assert_eq!(kind_of(file.close()), ErrorKind::NoSpace);
-        drop(other.write_at_async(vec![1; MIB as usize], 4 * MIB));
+        drop(file.write_at(vec![1; MIB as usize], 4 * MIB));
+        assert_eq!(kind_of(file.close().wait()), ErrorKind::NoSpace);
+        drop(other.write_at(vec![1; MIB as usize], 4 * MIB));
         drop(other);
         assert_eq!(report.recv_timeout(SOON).unwrap(), ErrorKind::NoSpace);
         engine.shutdown(SOON).unwrap();
@@ -433,14 +440,14 @@ fn contract_02_a_failed_flush_poisons_the_file() {
     within(Duration::from_secs(60), "a file system that was shut down", move || {
         let engine = engine();
         let path = mount.path().join("file");
-        let file = engine.open_direct(&path, Open::create()).unwrap();
+        let file = engine.open_direct(&path, &how::create()).unwrap();
         write(&file, &pattern(1, 100_000), 0);
-        file.sync_data().unwrap();
+        file.sync_data().wait().unwrap();
         write(&file, &pattern(2, 100_000), 0);
         mount.cut_off();
-        assert_eq!(kind_of(file.sync_data()), ErrorKind::Poisoned);
-        assert_eq!(kind_of(file.sync_all()), ErrorKind::Poisoned);
-        let (result, _) = file.write_at(vec![1; 4096], 0);
+        assert_eq!(kind_of(file.sync_data().wait()), ErrorKind::Poisoned);
+        assert_eq!(kind_of(file.sync_all().wait()), ErrorKind::Poisoned);
+        let (result, _) = file.write_at(vec![1; 4096], 0).wait();
         assert_eq!(kind_of(result), ErrorKind::Io);
         drop(file);
     });
@@ -454,16 +461,16 @@ fn contract_02_a_failed_flush_that_nobody_awaited_is_reported_by_the_close() {
         let engine = engine();
         let open = |n| {
             let path = mount.path().join(format!("file{n}"));
-            let file = engine.open_direct(path, Open::create()).unwrap();
+            let file = engine.open_direct(path, &how::create()).unwrap();
             write(&file, &pattern(1, 100_000), 0);
-            file.sync_data().unwrap();
+            file.sync_data().wait().unwrap();
             write(&file, &pattern(2, 100_000), 0);
             file
         };
         let files: Vec<_> = (0..16).map(open).collect();
         mount.cut_off();
         let begin_to_sync = |file: &DirectFile| {
-            let mut syncing = Box::pin(file.sync_data_async());
+            let mut syncing = Box::pin(file.sync_data());
             let polled = syncing.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             if polled.is_pending() {
                 // The flush ends.
@@ -473,7 +480,7 @@ fn contract_02_a_failed_flush_that_nobody_awaited_is_reported_by_the_close() {
         };
         // A context can be faster than this thread.
         let file = files.into_iter().find(begin_to_sync).expect("no sync was waited for");
-        assert_eq!(kind_of(file.close()), ErrorKind::Poisoned);
+        assert_eq!(kind_of(file.close().wait()), ErrorKind::Poisoned);
     });
 }
 
@@ -485,7 +492,7 @@ fn without_direct_io_everything_works_buffered() {
     };
     let engine = engine();
     let path = mount.path().join("file");
-    let file = engine.open_direct(&path, Open::create()).unwrap();
+    let file = engine.open_direct(&path, &how::create()).unwrap();
     println!("{}", file.describe());
     if file.describe() == "direct" {
         support::skip("without_direct_io", "this kernel has direct I/O with journalled data");
@@ -495,8 +502,8 @@ fn without_direct_io_everything_works_buffered() {
     write(&file, &pattern(1, 100_003), 11);
     assert!(read(&file, 200_000, 5)[6..] == pattern(1, 100_003));
     assert_eq!((file.len(), engine.stats().bounced), (100_014, 0));
-    file.sync_data().unwrap();
-    file.close().unwrap();
+    file.sync_data().wait().unwrap();
+    file.close().wait().unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().len(), 100_014);
 }
 
@@ -505,22 +512,22 @@ fn without_direct_io_everything_works_buffered() {
 fn child_that_forks_with_a_direct_file() {
     let Some(path) = process::task() else { return };
     let engine = engine();
-    let file = engine.open_direct(&path, Open::create()).unwrap();
+    let file = engine.open_direct(&path, &how::create()).unwrap();
     write(&file, &pattern(1, 10_000), 0);
     let buffer = engine.buffer(4096).unwrap();
     let flying: Vec<_> =
-        (1..20u64).map(|part| file.write_at_async(pattern(part, 10_000), part * 10_000)).collect();
+        (1..20u64).map(|part| file.write_at(pattern(part, 10_000), part * 10_000)).collect();
     // SAFETY: the child runs on its copy of this thread, takes no lock another thread may hold, and
     // leaves by `_exit`.
     let child = unsafe { libc::fork() };
     assert!(child >= 0);
     if child == 0 {
-        let (written, back) = file.write_at(vec![1; 10], 0);
+        let (written, back) = file.write_at(vec![1; 10], 0).wait();
         let forked = |result: forebay::Result<()>| {
             result.is_err_and(|error| error.kind() == ErrorKind::Forked)
         };
         let mut good = forked(written.map(|_| ())) && back == [1; 10];
-        good &= forked(file.sync_data()) && forked(engine.buffer(1).map(|_| ()));
+        good &= forked(file.sync_data().wait()) && forked(engine.buffer(1).map(|_| ()));
         drop((flying, buffer, file));
         // SAFETY: ends the child at once.
         unsafe { libc::_exit(i32::from(!good)) };
@@ -532,7 +539,7 @@ fn child_that_forks_with_a_direct_file() {
     for future in flying {
         assert_eq!(support::block_on(future).0.unwrap(), 10_000);
     }
-    file.close().unwrap();
+    file.close().wait().unwrap();
     process::report(format_args!("done"));
 }
 

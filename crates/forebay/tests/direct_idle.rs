@@ -5,8 +5,9 @@ mod support;
 
 use std::time::Duration;
 
-use forebay::{Engine, Open};
+use forebay::{Engine, Options};
 use support::eventually;
+use support::how;
 
 /// How often the engine's thread has been put to sleep or taken off its processor.
 fn switches() -> u64 {
@@ -32,15 +33,16 @@ fn switches() -> u64 {
 #[test]
 fn contract_16_an_open_direct_file_uses_no_processor() {
     let directory = support::directory();
-    let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
-    let file = engine.open_direct(directory.path().join("file"), Open::create()).unwrap();
+    let engine =
+        Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() }).unwrap();
+    let file = engine.open_direct(directory.path().join("file"), &how::create()).unwrap();
     {
         let _plug = engine.plug();
         for part in 0..50 {
-            drop(file.write_at_async(vec![1; 1000], part * 1000));
+            drop(file.write_at(vec![1; 1000], part * 1000));
         }
     }
-    file.sync_data().unwrap();
+    file.sync_data().wait().unwrap();
     let _plug = engine.plug();
     // A thread that sleeps is not switched, however long one looks.
     let is_quiet = || {
@@ -52,6 +54,6 @@ fn contract_16_an_open_direct_file_uses_no_processor() {
         eventually(Duration::from_secs(20), is_quiet),
         "the engine's thread never comes to rest"
     );
-    drop(file.write_at_async(vec![1; 1000], 0));
+    drop(file.write_at(vec![1; 1000], 0));
     assert!(eventually(Duration::from_secs(20), is_quiet), "nor after a plug's deadline");
 }

@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use forebay::{Engine, Error, ErrorKind, File, Open};
+use forebay::{Engine, Error, ErrorKind, File, Options};
 use support::faulty::{Disk, Fails};
 use support::load::{count_engine_panics, elsewhere_all_is_well, no_engine_panics};
 use support::mount::FileSystem;
-use support::{MIB, assert_on_disk, eventually, kind_of, pattern, process, within};
+use support::{MIB, assert_on_disk, eventually, how, kind_of, pattern, process, within};
 
 /// What nothing here may take longer than.
 const SOON: Duration = Duration::from_secs(20);
@@ -25,9 +25,15 @@ const LENGTH: usize = 1 << 20;
 
 /// An engine that writes out when it is told to, and no sooner.
 fn engine() -> Engine {
-    let engine =
-        Engine::builder().cache_bytes(16 << 20).dirty_bytes(12 << 20).background_bytes(12 << 20);
-    engine.dirty_age(Duration::from_secs(600)).close_timeout(SOON).build().unwrap()
+    Engine::start(Options {
+        cache_bytes: Some(16 << 20),
+        dirty_bytes: Some(12 << 20),
+        background_bytes: Some(12 << 20),
+        dirty_age: Duration::from_secs(600),
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap()
 }
 
 /// A file whose blocks and size are durable, so that overwriting it needs nothing but its own
@@ -52,7 +58,7 @@ fn writes_fail_for_a_while(file_system: FileSystem) {
     let path = disk.path().join("file");
     durable(&path);
     let engine = engine();
-    let files = [(); 3].map(|()| engine.open(&path, Open::write()).unwrap());
+    let files = [(); 3].map(|()| engine.open(&path, &how::write()).unwrap());
     let new = pattern(2, LENGTH);
     files[0].write_at(&new, 0).unwrap();
     disk.fail();
@@ -74,7 +80,7 @@ fn writes_fail_for_a_while(file_system: FileSystem) {
         assert!(is_io(&file.sync_data().unwrap_err()), "an error got over is told to each handle");
         file.sync_data().expect("and once");
     }
-    let late = engine.open(&path, Open::write()).unwrap();
+    let late = engine.open(&path, &how::write()).unwrap();
     assert!(is_io(&late.sync_data().unwrap_err()), "to those opened later too");
     late.sync_data().expect("and once");
     for file in files {
@@ -82,7 +88,7 @@ fn writes_fail_for_a_while(file_system: FileSystem) {
     }
     late.close().unwrap();
     // With the last handle the memory of it has gone.
-    let fresh = engine.open(&path, Open::write()).unwrap();
+    let fresh = engine.open(&path, &how::write()).unwrap();
     fresh.sync_data().unwrap();
     fresh.close().unwrap();
 }
@@ -117,8 +123,8 @@ fn reads_fail_for_a_while(file_system: FileSystem) {
     durable(&path);
     durable(&other_path);
     let engine = engine();
-    let file = Arc::new(engine.open(&path, Open::write()).unwrap());
-    let other = engine.open(&other_path, Open::write()).unwrap();
+    let file = Arc::new(engine.open(&path, &how::write()).unwrap());
+    let other = engine.open(&other_path, &how::write()).unwrap();
     read_page(&other).unwrap();
     disk.forget();
     disk.fail();
@@ -163,28 +169,27 @@ fn contract_02_reads_fail_for_a_while_on_xfs() {
     reads_fail_for_a_while(FileSystem::Xfs);
 }
 
-/// Writing out without a flush, and ending without closing, report the same errors as a sync.
+/// Writing out without a flush reports the same errors as a sync.
 #[test]
-fn contract_02_a_finish_reports_a_failed_page() {
-    let name = "a_finish_reports_a_failed_page";
+fn contract_02_a_write_out_reports_a_failed_page() {
+    let name = "a_write_out_reports_a_failed_page";
     let Some(disk) = Disk::new(name, FileSystem::Ext4, 128 * MIB, Fails::Writes) else { return };
     let path = disk.path().join("file");
     durable(&path);
     let engine = engine();
     let (file, other) =
-        (engine.open(&path, Open::write()).unwrap(), engine.open(&path, Open::read()).unwrap());
+        (engine.open(&path, &how::write()).unwrap(), engine.open(&path, &how::read()).unwrap());
     let new = pattern(2, LENGTH);
     file.write_at(&new, 0).unwrap();
     disk.fail();
     for _ in 0..2 {
         assert!(is_io(&file.write_out().unwrap_err()), "the page is still not written");
-        assert!(is_io(&file.finish().unwrap_err()), "the page is still not written");
     }
     disk.heal();
-    file.finish().expect("this handle has reported the error");
+    file.write_out().expect("this handle has reported the error");
     assert_on_disk(&path, &new, "after the device came back");
-    assert!(is_io(&other.finish().unwrap_err()), "once to each handle");
-    other.finish().expect("and once");
+    assert!(is_io(&other.write_out().unwrap_err()), "once to each handle");
+    other.write_out().expect("and once");
     other.close().unwrap();
     file.close().unwrap();
 }
@@ -199,9 +204,14 @@ fn contract_02_an_error_in_the_background_is_reported_by_the_next_sync() {
     };
     let path = disk.path().join("file");
     durable(&path);
-    let engine = Engine::builder().cache_bytes(16 << 20).dirty_age(Duration::from_millis(20));
-    let engine = engine.close_timeout(SOON).build().unwrap();
-    let file = engine.open(&path, Open::write()).unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(16 << 20),
+        dirty_age: Duration::from_millis(20),
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap();
+    let file = engine.open(&path, &how::write()).unwrap();
     disk.fail();
     let before = engine.stats().completed_bios;
     file.write_at(&pattern(2, LENGTH), 0).unwrap();
@@ -229,13 +239,13 @@ fn flushes_fail_for_a_while(file_system: FileSystem) {
     durable(&path);
     durable(&other);
     let engine = engine();
-    let files = [(); 2].map(|()| engine.open(&path, Open::write()).unwrap());
-    let beside = engine.open(&other, Open::write()).unwrap();
+    let files = [(); 2].map(|()| engine.open(&path, &how::write()).unwrap());
+    let beside = engine.open(&other, &how::write()).unwrap();
     files[0].write_at(&pattern(2, 70_000), 5).unwrap();
     disk.fail();
     assert_eq!(kind_of(files[0].sync_data()), ErrorKind::Poisoned);
     disk.heal();
-    let late = engine.open(&path, Open::write()).unwrap();
+    let late = engine.open(&path, &how::write()).unwrap();
     for file in files.iter().chain([&late]) {
         assert_eq!(kind_of(file.sync_data()), ErrorKind::Poisoned);
         assert_eq!(kind_of(file.sync_all()), ErrorKind::Poisoned);
@@ -252,7 +262,7 @@ fn flushes_fail_for_a_while(file_system: FileSystem) {
     for file in files.into_iter().chain([late]) {
         assert_eq!(kind_of(file.close()), ErrorKind::Poisoned);
     }
-    let fresh = engine.open(&path, Open::write()).unwrap();
+    let fresh = engine.open(&path, &how::write()).unwrap();
     fresh.write_at(b"again", 9).unwrap();
     fresh.sync_data().expect("all handles were closed");
     fresh.close().unwrap();
@@ -282,17 +292,21 @@ fn contract_02_a_failed_flush_that_no_call_has_returned_is_reported_to_the_callb
     };
     let reported: Arc<Mutex<Vec<ErrorKind>>> = Arc::default();
     let reports = Arc::clone(&reported);
-    let engine = Engine::builder().cache_bytes(16 << 20).close_timeout(SOON);
+    let engine = Engine::builder(Options {
+        cache_bytes: Some(16 << 20),
+        close_timeout: SOON,
+        ..Options::default()
+    });
     let engine = engine.on_error(move |error| reports.lock().unwrap().push(error.kind()));
     let engine = engine.build().unwrap();
     for is_returned in [false, true] {
         let waits = |n| {
             let path = disk.path().join(format!("{is_returned}{n}"));
             durable(&path);
-            let file = engine.open(&path, Open::write()).unwrap();
+            let file = engine.open(&path, &how::write()).unwrap();
             file.write_at(&pattern(2, 5000), 0).unwrap();
             disk.fail();
-            let mut syncing = Box::pin(file.sync_data_async());
+            let mut syncing = Box::pin(file.asynchronous().sync_data());
             let mut context = Context::from_waker(Waker::noop());
             let mut polled = syncing.as_mut().poll(&mut context);
             let waited = polled.is_pending();
@@ -334,10 +348,10 @@ fn contract_02_the_shutdown_returns_a_failed_flush_that_no_call_has_returned() {
         let (engine, reported) = reporting();
         let path = disk.path().join(format!("{number}"));
         durable(&path);
-        let file = engine.open(&path, Open::write()).unwrap();
+        let file = engine.open(&path, &how::write()).unwrap();
         file.write_at(&pattern(2, 5000), 0).unwrap();
         disk.fail();
-        let mut syncing = Box::pin(file.sync_data_async());
+        let mut syncing = Box::pin(file.asynchronous().sync_data());
         let polled = syncing.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         std::thread::sleep(Duration::from_secs(1));
         drop(syncing);
@@ -362,10 +376,10 @@ fn contract_05_the_error_of_a_shutdown_that_was_given_up_is_reported_to_the_call
     let (engine, reported) = reporting();
     let path = disk.path().join("file");
     durable(&path);
-    let file = engine.open(&path, Open::write()).unwrap();
+    let file = engine.open(&path, &how::write()).unwrap();
     disk.fail();
     file.write_at(&pattern(2, 5000), 0).unwrap();
-    let mut ending = Box::pin(engine.shutdown_async(SOON));
+    let mut ending = Box::pin(engine.asynchronous().shutdown(SOON));
     assert!(ending.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     drop(ending);
     assert!(eventually(SOON, || reported.lock().unwrap().iter().any(is_io_kind)), "no error came");
@@ -390,13 +404,13 @@ fn contract_02_what_cannot_be_written_can_be_dropped() {
     let path = disk.path().join("file");
     durable(&path);
     let engine = engine();
-    let [file, other] = [(); 2].map(|()| engine.open(&path, Open::write()).unwrap());
+    let [file, other] = [(); 2].map(|()| engine.open(&path, &how::write()).unwrap());
     file.write_at(&pattern(2, LENGTH), 0).unwrap();
     file.append(&pattern(3, 30_000)).unwrap();
     assert_eq!(other.len().unwrap(), LENGTH as u64 + 30_000);
     disk.fail();
     assert!(is_io(&file.sync_data().unwrap_err()));
-    assert_eq!(file.discard_dirty().unwrap(), LENGTH as u64 + 8 * 4096);
+    assert_eq!(file.abandon_unwritten().unwrap(), LENGTH as u64 + 8 * 4096);
     assert_eq!(engine.stats().dirty_bytes, 0, "its memory is free");
     assert_eq!(other.len().unwrap(), LENGTH as u64, "the size is the file system's");
     // Not before: a sync is a flush too, and the file system has something to write for that.
@@ -404,14 +418,14 @@ fn contract_02_what_cannot_be_written_can_be_dropped() {
     file.sync_data().expect("it knows, and nothing is dirty");
     assert!(is_discarded(&other.sync_data().unwrap_err()), "others hear of it");
     other.sync_data().expect("once");
-    let late = engine.open(&path, Open::write()).unwrap();
+    let late = engine.open(&path, &how::write()).unwrap();
     assert!(is_discarded(&late.sync_data().unwrap_err()));
     let mut through = vec![0; LENGTH];
     assert_eq!(other.read_at(&mut through, 0).unwrap(), LENGTH);
     assert!(through == pattern(1, LENGTH), "what was there before");
     file.append(b"more").unwrap();
     file.sync_data().unwrap();
-    assert_eq!(file.discard_dirty().unwrap(), 0, "nothing is dirty, nothing is dropped");
+    assert_eq!(file.abandon_unwritten().unwrap(), 0, "nothing is dirty, nothing is dropped");
     other.sync_data().expect("and nobody told");
     let mut expected = pattern(1, LENGTH);
     expected.extend_from_slice(b"more");
@@ -429,16 +443,16 @@ fn contract_02_dropping_what_is_dirty_does_not_undo_a_failed_flush() {
     let path = disk.path().join("file");
     durable(&path);
     let engine = engine();
-    let file = engine.open(&path, Open::write()).unwrap();
+    let file = engine.open(&path, &how::write()).unwrap();
     file.write_at(&pattern(2, 5000), 0).unwrap();
     disk.fail();
     assert_eq!(kind_of(file.sync_data()), ErrorKind::Poisoned);
     disk.heal();
     file.write_at(&pattern(3, 5000), 0).unwrap();
-    assert_eq!(file.discard_dirty().unwrap(), 8192);
+    assert_eq!(file.abandon_unwritten().unwrap(), 8192);
     assert_eq!(kind_of(file.sync_data()), ErrorKind::Poisoned);
     assert_eq!(kind_of(file.close()), ErrorKind::Poisoned);
-    let fresh = engine.open(&path, Open::write()).unwrap();
+    let fresh = engine.open(&path, &how::write()).unwrap();
     fresh.sync_data().unwrap();
     let mut through = vec![0; 5000];
     fresh.read_at(&mut through, 0).unwrap();
@@ -452,11 +466,11 @@ fn contract_02_only_who_may_write_may_drop() {
     std::fs::write(&path, [1; 100]).unwrap();
     let engine = engine();
     let [reader, writer] =
-        [Open::read(), Open::write()].map(|open| engine.open(&path, open).unwrap());
+        [&how::read(), &how::write()].map(|open| engine.open(&path, open).unwrap());
     writer.write_at(&[2; 100], 50).unwrap();
-    assert_eq!(kind_of(reader.discard_dirty()), ErrorKind::NotPermitted);
+    assert_eq!(kind_of(reader.abandon_unwritten()), ErrorKind::NotPermitted);
     assert_eq!(reader.len().unwrap(), 150);
-    assert_eq!(support::block_on(writer.discard_dirty_async()).unwrap(), 4096);
+    assert_eq!(support::block_on(writer.asynchronous().abandon_unwritten()).unwrap(), 4096);
     assert_eq!(reader.len().unwrap(), 100);
     writer.close().unwrap();
     assert_eq!(std::fs::read(&path).unwrap(), [1; 100]);
@@ -475,8 +489,8 @@ fn contract_02_too_many_pages_that_cannot_be_written_are_reported_at_the_write()
     durable(&path);
     durable(&other);
     let engine = engine();
-    let file = engine.open(&path, Open::write()).unwrap();
-    let beside = engine.open(&other, Open::write()).unwrap();
+    let file = engine.open(&path, &how::write()).unwrap();
+    let beside = engine.open(&other, &how::write()).unwrap();
     file.write_at(&pattern(2, LENGTH), 0).unwrap();
     disk.fail();
     assert!(is_io(&file.sync_data().unwrap_err()));
@@ -505,13 +519,19 @@ fn contract_02_a_dead_device_does_not_hold_the_memory_of_all() {
     count_engine_panics();
     let paths = ["one", "two"].map(|name| disk.path().join(name));
     paths.iter().for_each(|path| std::fs::write(path, vec![1; 16 << 20]).unwrap());
-    let engine =
-        Engine::builder().cache_bytes(12 << 20).dirty_bytes(8 << 20).background_bytes(8 << 20);
-    let engine = engine.dirty_age(Duration::from_millis(30)).close_timeout(SOON).build().unwrap();
-    let [one, two] = paths.map(|path| engine.open(path, Open::write()).unwrap());
+    let engine = Engine::start(Options {
+        cache_bytes: Some(12 << 20),
+        dirty_bytes: Some(8 << 20),
+        background_bytes: Some(8 << 20),
+        dirty_age: Duration::from_millis(30),
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap();
+    let [one, two] = paths.map(|path| engine.open(path, &how::write()).unwrap());
     disk.fail();
     let elsewhere = support::directory();
-    let elsewhere = engine.open(elsewhere.path().join("file"), Open::create()).unwrap();
+    let elsewhere = engine.open(elsewhere.path().join("file"), &how::create()).unwrap();
     within(SOON, "writing beside a dead device", {
         let engine = engine.clone();
         move || {
@@ -537,7 +557,7 @@ fn contract_02_a_dead_device_does_not_hold_the_memory_of_all() {
             assert!(dirty <= 9 << 20, "{dirty} bytes dirty");
             assert!(is_io(&fill(&one)) && is_io(&fill(&two)));
             for file in [one, two] {
-                file.discard_dirty().unwrap();
+                file.abandon_unwritten().unwrap();
             }
             assert_eq!(engine.stats().dirty_bytes, 0);
         }
@@ -551,15 +571,13 @@ fn contract_02_a_dead_device_does_not_hold_the_memory_of_all() {
 fn reporting() -> (Engine, Arc<Mutex<Vec<Error>>>) {
     let errors: Arc<Mutex<Vec<Error>>> = Arc::default();
     let reported = Arc::clone(&errors);
-    let engine = Engine::builder().cache_bytes(16 << 20).dirty_age(Duration::from_millis(20));
-    // An error cannot be cloned; what it says can.
-    let engine = engine.close_timeout(SOON).on_error(move |error| {
-        let copy = Error::new(error.kind(), error.to_string());
-        reported.lock().unwrap().push(match error.path() {
-            Some(path) => copy.at_path(path),
-            None => copy,
-        });
+    let engine = Engine::builder(Options {
+        cache_bytes: Some(16 << 20),
+        dirty_age: Duration::from_millis(20),
+        close_timeout: SOON,
+        ..Options::default()
     });
+    let engine = engine.on_error(move |error| reported.lock().unwrap().push(error.clone()));
     (engine.build().unwrap(), errors)
 }
 
@@ -575,8 +593,8 @@ fn contract_02_and_05_the_device_is_taken_away() {
     let path = disk.path().join("file");
     durable(&path);
     let (engine, errors) = reporting();
-    let [closed, dropped] = [(); 2].map(|()| engine.open(&path, Open::write()).unwrap());
-    let made = engine.open(disk.path().join("made"), Open::create_new()).unwrap();
+    let [closed, dropped] = [(); 2].map(|()| engine.open(&path, &how::write()).unwrap());
+    let made = engine.open(disk.path().join("made"), &how::create_new()).unwrap();
     disk.cut_power();
     closed.write_at(&pattern(2, LENGTH), 0).unwrap();
     // Refused at once where space has to be looked for first.
@@ -621,7 +639,7 @@ fn contract_02_a_file_system_becomes_read_only_underneath() {
     let path = disk.path().join("file");
     durable(&path);
     let (engine, errors) = reporting();
-    let file = engine.open(&path, Open::write()).unwrap();
+    let file = engine.open(&path, &how::write()).unwrap();
     process::shell("mount -o remount,errors=remount-ro \"$1\"", &disk.path()).unwrap();
     let device = disk.device();
     let trigger =

@@ -6,9 +6,10 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, File, Open};
+use forebay::options::Contexts;
+use forebay::{Engine, File, Options, inside};
 use support::mount::{FileSystem, Frozen, Mount};
-use support::{MIB, assert_on_disk, can_mark, eventually, mark, pattern, within};
+use support::{MIB, assert_on_disk, can_mark, eventually, how, knobs, mark, pattern, within};
 
 const SOON: Duration = Duration::from_secs(15);
 
@@ -28,13 +29,15 @@ fn on_each(test: &str, run: impl Fn(&Bench)) {
         let Some(mount) = Mount::new(test, file_system, bytes) else { return };
         for backend in BACKENDS {
             let what = format!("{file_system:?}, {backend}");
-            let engine = Engine::builder()
-                .cache_bytes(64 << 20)
-                .close_timeout(SOON)
-                .set("engine", backend)
-                .and_then(|builder| builder.set("contexts", "1"))
-                .unwrap()
-                .build();
+            let engine = Engine::start(knobs::named(
+                Options {
+                    cache_bytes: Some(64 << 20),
+                    close_timeout: SOON,
+                    contexts: Contexts::Fixed(1),
+                    ..Options::default()
+                },
+                [("backend", backend)],
+            ));
             let bench = Bench { engine: engine.unwrap(), path: mount.path().join(backend), what };
             run(&bench);
             within(SOON, "dropping the engine", move || drop(bench));
@@ -51,7 +54,7 @@ struct Bench {
 
 impl Bench {
     fn open(&self, path: &Path) -> File {
-        self.engine.open(path, Open::create()).unwrap()
+        self.engine.open(path, &how::create()).unwrap()
     }
 
     /// A file with a reservation mark and with all reserved space used: its closing begins with the
@@ -66,13 +69,13 @@ impl Bench {
             }
         }
         assert!(eventually(SOON, || mark(&self.path).is_some()), "{}: no mark", self.what);
-        self.engine.set("prealloc", "off").unwrap();
-        let reserved = || file.layout().unwrap().reserved_bytes;
+        knobs::set(&self.engine, "prealloc", "off").unwrap();
+        let reserved = || inside::layout(&file).unwrap().reserved_bytes;
         while reserved() > 0 {
             file.write_at(&pattern(1, reserved() as usize), file.len().unwrap()).unwrap();
             file.sync_all().unwrap();
         }
-        self.engine.set("prealloc", "adaptive").unwrap();
+        knobs::set(&self.engine, "prealloc", "adaptive").unwrap();
         assert!(mark(&self.path).is_some(), "{}: the mark stays until the close", self.what);
         file
     }
@@ -83,7 +86,7 @@ impl Bench {
         within(SOON, "syncs beside a frozen file system", move || {
             let here = support::directory();
             let path = here.path().join("file");
-            let file = engine.open(&path, Open::create()).unwrap();
+            let file = engine.open(&path, &how::create()).unwrap();
             for at in 0..SYNCS {
                 let data = pattern(at as u64, 64 << 10);
                 let start = Instant::now();

@@ -7,11 +7,11 @@ mod support;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use forebay::{Engine, ErrorKind, Open};
+use forebay::{Engine, ErrorKind, Options};
 use support::faulty::{Disk, Fails};
 use support::load::{count_engine_panics, elsewhere_all_is_well, no_engine_panics};
 use support::mount::FileSystem;
-use support::{MIB, assert_on_disk, eventually, kind_of, pattern, within};
+use support::{MIB, assert_on_disk, eventually, how, kind_of, pattern, within};
 
 /// What nothing here may take longer than; far longer than the deadlines of the engines.
 const SOON: Duration = Duration::from_secs(30);
@@ -27,9 +27,14 @@ type Reported = Arc<Mutex<Vec<ErrorKind>>>;
 fn engine() -> (Engine, Reported) {
     let reported = Reported::default();
     let report = Arc::clone(&reported);
-    let engine =
-        Engine::builder().cache_bytes(16 << 20).dirty_bytes(12 << 20).background_bytes(12 << 20);
-    let engine = engine.dirty_age(Duration::from_secs(600)).close_timeout(PATIENCE);
+    let engine = Engine::builder(Options {
+        cache_bytes: Some(16 << 20),
+        dirty_bytes: Some(12 << 20),
+        background_bytes: Some(12 << 20),
+        dirty_age: Duration::from_secs(600),
+        close_timeout: PATIENCE,
+        ..Options::default()
+    });
     (
         engine.on_error(move |error| report.lock().unwrap().push(error.kind())).build().unwrap(),
         reported,
@@ -61,7 +66,7 @@ fn use_memory() {
 fn contract_05_closing_a_file_on_a_disk_that_hangs() {
     let Some((disk, path)) = disk("closing_on_a_hung_disk") else { return };
     let (engine, reported) = engine();
-    let file = engine.open(&path, Open::write()).unwrap();
+    let file = engine.open(&path, &how::write()).unwrap();
     file.write_at(&pattern(2, LENGTH), 0).unwrap();
     disk.freeze();
     let closed = within(SOON, "closing on a disk that hangs", move || file.close());
@@ -69,7 +74,7 @@ fn contract_05_closing_a_file_on_a_disk_that_hangs() {
     elsewhere_all_is_well(&engine);
     disk.thaw();
     // The writing goes on; another handle waits for it.
-    let again = engine.open(&path, Open::write()).unwrap();
+    let again = engine.open(&path, &how::write()).unwrap();
     again.sync_data().unwrap();
     assert_on_disk(&path, &pattern(2, LENGTH), "written after all");
     again.close().unwrap();
@@ -83,7 +88,7 @@ fn contract_05_closing_a_file_on_a_disk_that_hangs() {
 fn contract_05_a_drop_on_a_disk_that_hangs_waits_for_nothing() {
     let Some((disk, path)) = disk("drop_on_a_hung_disk") else { return };
     let (engine, reported) = engine();
-    let file = engine.open(&path, Open::write()).unwrap();
+    let file = engine.open(&path, &how::write()).unwrap();
     file.write_at(&pattern(2, LENGTH), 0).unwrap();
     disk.freeze();
     within(SOON, "dropping a file on a disk that hangs", move || drop(file));
@@ -104,14 +109,14 @@ fn contract_02_and_05_what_is_in_flight_is_not_dropped() {
     std::fs::write(&path, pattern(1, 8 << 20)).unwrap();
     std::fs::File::open(&path).unwrap().sync_all().unwrap();
     let (engine, _) = engine();
-    let [syncing, dropping] = [(); 2].map(|()| engine.open(&path, Open::write()).unwrap());
+    let [syncing, dropping] = [(); 2].map(|()| engine.open(&path, &how::write()).unwrap());
     syncing.write_at(&pattern(2, 8 << 20), 0).unwrap();
     disk.freeze();
     let sync = std::thread::spawn(move || syncing.sync_data());
     assert!(eventually(SOON, || disk.is_busy()));
     let (reported, report) = std::sync::mpsc::channel();
     let dropped = std::thread::spawn(move || {
-        let dropped = dropping.discard_dirty();
+        let dropped = dropping.abandon_unwritten();
         reported.send(()).unwrap();
         dropped
     });
@@ -141,7 +146,7 @@ fn contract_02_and_05_what_is_in_flight_is_not_dropped() {
 fn contract_05_dropping_the_engine_on_a_disk_that_hangs() {
     let Some((disk, path)) = disk("engine_on_a_hung_disk") else { return };
     let (engine, reported) = engine();
-    let file = engine.open(&path, Open::write()).unwrap();
+    let file = engine.open(&path, &how::write()).unwrap();
     file.write_at(&pattern(2, LENGTH), 0).unwrap();
     disk.freeze();
     within(SOON, "dropping an engine on a disk that hangs", move || drop(engine));
@@ -164,7 +169,7 @@ fn contract_05_dropping_the_engine_on_a_disk_that_hangs() {
 fn contract_05_and_12_a_sync_ends_with_its_engine() {
     let Some((disk, path)) = disk("sync_on_a_hung_disk") else { return };
     let (engine, reported) = engine();
-    let file = engine.open(&path, Open::write()).unwrap();
+    let file = engine.open(&path, &how::write()).unwrap();
     file.write_at(&pattern(2, LENGTH), 0).unwrap();
     disk.freeze();
     let sync = std::thread::spawn(move || file.sync_data());

@@ -9,10 +9,11 @@ mod support;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, File, Open};
+use forebay::options::{Contexts, Prealloc};
+use forebay::{Engine, File, Options};
 use support::faulty::{Disk, Fails};
 use support::mount::FileSystem;
-use support::{MIB, assert_on_disk, eventually, pattern, within};
+use support::{MIB, assert_on_disk, eventually, how, knobs, pattern, within};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -42,19 +43,18 @@ impl Drop for Thaw<'_> {
 
 fn beside_a_disk_that_hangs(test: &str, file_system: FileSystem, backend: &'static str) {
     let Some(disk) = Disk::new(test, file_system, 512 * MIB, Fails::Writes) else { return };
-    let engine = Engine::builder()
-        .cache_bytes(128 << 20)
-        .close_timeout(SOON)
-        .set("engine", backend)
-        // Without space reserved ahead each file begins with the write that moves its end.
-        .and_then(|builder| builder.set("prealloc", "off"))
-        .and_then(|builder| builder.set("contexts", "1"))
-        .unwrap()
-        .build()
-        .unwrap();
+    let options = Options {
+        cache_bytes: Some(128 << 20),
+        close_timeout: SOON,
+        contexts: Contexts::Fixed(1),
+        // So each file begins with the write that moves its end.
+        prealloc: Prealloc::Off,
+        ..Options::default()
+    };
+    let engine = Engine::start(knobs::named(options, [("backend", backend)])).unwrap();
     let growing: Vec<(File, PathBuf)> = (0..files())
         .map(|number| disk.path().join(number.to_string()))
-        .map(|path| (engine.open(&path, Open::create()).unwrap(), path))
+        .map(|path| (engine.open(&path, &how::create()).unwrap(), path))
         .collect();
     for (file, _) in &growing {
         file.write_at(&pattern(0, GROWTH), 0).unwrap();
@@ -62,7 +62,7 @@ fn beside_a_disk_that_hangs(test: &str, file_system: FileSystem, backend: &'stat
     }
     let here = support::directory();
     let path = here.path().join("file");
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     disk.freeze();
     std::thread::scope(|scope| {
         let thaw = Thaw(&disk);

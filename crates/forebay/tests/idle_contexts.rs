@@ -6,8 +6,10 @@ mod support;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use forebay::{Builder, Engine, File, Open};
+use forebay::{Engine, File, Options};
 use support::MIB;
+use support::how;
+use support::knobs;
 use support::threads::sleeps;
 
 /// Held by the test that counts.
@@ -16,16 +18,16 @@ static COUNTS: Mutex<()> = Mutex::new(());
 /// Builds an engine with four contexts. One of them has all files. Has the writers write a file
 /// each. Returns the engine, and how often the other contexts slept meanwhile.
 fn slept_beside(
-    builder: Builder,
+    options: Options,
     writers: u64,
     write: impl Fn(&File) + Send + Copy,
 ) -> (Engine, u64) {
     let directory = support::directory();
     let are_alone = support::eventually(Duration::from_secs(20), || sleeps(..) == 0);
     assert!(are_alone, "threads of the engine before this one end");
-    let engine = builder.build().unwrap();
-    engine.set("contexts", "4").unwrap();
-    engine.set("affinity", "single").unwrap();
+    let engine = Engine::start(options).unwrap();
+    knobs::set(&engine, "contexts", "4").unwrap();
+    knobs::set(&engine, "affinity", "single").unwrap();
     let have_slept = support::eventually(Duration::from_secs(20), || sleeps(3..) > 0);
     assert!(have_slept, "the last context is a thread with that name");
     let before = sleeps(1..);
@@ -33,7 +35,7 @@ fn slept_beside(
         for writer in 0..writers {
             let (engine, directory) = (&engine, directory.path());
             scope.spawn(move || {
-                let file = engine.open(directory.join(writer.to_string()), Open::create()).unwrap();
+                let file = engine.open(directory.join(writer.to_string()), &how::create()).unwrap();
                 write(&file);
                 file.close().unwrap();
             });
@@ -46,8 +48,13 @@ fn slept_beside(
 fn writers_that_wait_wake_no_idle_context() {
     const FILE_BYTES: u64 = 16 * MIB;
     let _counts = COUNTS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let builder = Engine::builder().cache_bytes(32 * MIB).dirty_bytes(4 * MIB);
-    let (engine, slept) = slept_beside(builder.background_bytes(2 * MIB), 8, |file| {
+    let options = Options {
+        cache_bytes: Some(32 * MIB),
+        dirty_bytes: Some(4 * MIB),
+        background_bytes: Some(2 * MIB),
+        ..Options::default()
+    };
+    let (engine, slept) = slept_beside(options, 8, |file| {
         // Each block once, far apart, so that each is a request of its own.
         let blocks = FILE_BYTES / 4096;
         for n in 0..blocks {
@@ -67,12 +74,16 @@ fn writers_without_frames_wake_no_idle_context() {
     const BLOCKS: u64 = 100;
     const WRITERS: u64 = 64;
     let _counts = COUNTS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let (_, slept) = slept_beside(Engine::builder().cache_bytes(8 * MIB), WRITERS, |file| {
-        let block = vec![1; BLOCK];
-        for n in 0..BLOCKS {
-            file.write_at(&block, n % 8 * BLOCK as u64).unwrap();
-        }
-    });
+    let (_, slept) = slept_beside(
+        Options { cache_bytes: Some(8 * MIB), ..Options::default() },
+        WRITERS,
+        |file| {
+            let block = vec![1; BLOCK];
+            for n in 0..BLOCKS {
+                file.write_at(&block, n % 8 * BLOCK as u64).unwrap();
+            }
+        },
+    );
     let writes = WRITERS * BLOCKS;
     println!("{slept} sleeps of idle contexts for {writes} writes");
     // Some 18,000 if each caller that waits for frames wakes every context.

@@ -13,14 +13,14 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use forebay::keeper::image::{Run, recover};
-use forebay::{Engine, Error, ErrorKind, Keeper, Open, WhenLost};
+use forebay::{Engine, Error, ErrorKind, Keeper, Options, WhenLost};
 use forebay_uring::Channel;
 use forebay_uring::passing::Received;
 use support::device::{Device, Shape};
 use support::faulty::{Disk, Fails};
 use support::kept::{self, SOON, Survived, wait_for_orphan};
 use support::mount::{FileSystem, Mount};
-use support::{MIB, assert_on_disk, directory, eventually, pattern, process};
+use support::{MIB, assert_on_disk, directory, eventually, how, pattern, process};
 
 const LENGTH: usize = 1_000_003;
 
@@ -34,20 +34,27 @@ fn keeper() {
 
 /// What a child does with its file, and how it ends.
 fn act(what: &str, directory: &Path, file: &Path) {
-    let keeper = kept::keeper().log(directory.join("log"));
+    let keeper = Keeper { log: Some(directory.join("log")), ..kept::keeper() };
     let keeper = match what {
-        "saving" => keeper.patience(Duration::from_millis(300)).save_to(directory),
-        "impatient" => keeper.patience(Duration::from_secs(2)),
-        "adoptable" => keeper.socket(directory.join("socket")).linger(SOON),
+        "saving" => Keeper {
+            patience: Duration::from_millis(300),
+            save_to: Some(directory.into()),
+            ..keeper
+        },
+        "impatient" => Keeper { patience: Duration::from_secs(2), ..keeper },
+        "adoptable" => Keeper { socket: Some(directory.join("socket")), linger: SOON, ..keeper },
         _ => keeper,
     };
     let build = |keeper: Keeper| {
         // It stays dirty until the end.
-        let engine = Engine::builder()
-            .cache_bytes(64 << 20)
-            .dirty_bytes(48 << 20)
-            .background_bytes(48 << 20);
-        engine.dirty_age(Duration::from_secs(3600)).survive(keeper).build().unwrap()
+        let engine = Engine::builder(Options {
+            cache_bytes: Some(64 << 20),
+            dirty_bytes: Some(48 << 20),
+            background_bytes: Some(48 << 20),
+            dirty_age: Duration::from_secs(3600),
+            ..Options::default()
+        });
+        engine.survive(keeper).build().unwrap()
     };
     let report = |engine: &Engine| {
         process::report(format_args!("{}", engine.keeper().unwrap().process.unwrap()));
@@ -67,13 +74,13 @@ fn act(what: &str, directory: &Path, file: &Path) {
         file
     };
     let open = engine
-        .open(name, Open::create())
-        .unwrap_or_else(|_| engine.open(name, Open::write()).unwrap());
+        .open(name, &how::create())
+        .unwrap_or_else(|_| engine.open(name, &how::write()).unwrap());
     std::env::set_current_dir(here).unwrap();
     open.write_at(&pattern(5, LENGTH), 0).unwrap();
     let second = (what == "two").then(|| {
-        let engine = build(kept::keeper().log(directory.join("log-2")));
-        let file = engine.open(directory.join("file-2"), Open::create()).unwrap();
+        let engine = build(Keeper { log: Some(directory.join("log-2")), ..kept::keeper() });
+        let file = engine.open(directory.join("file-2"), &how::create()).unwrap();
         file.append(&pattern(6, LENGTH)).unwrap();
         (engine, file)
     });
@@ -104,7 +111,7 @@ fn act(what: &str, directory: &Path, file: &Path) {
 fn write_many(engine: &Engine, directory: &Path) {
     for number in 0..MANY {
         let file =
-            engine.open(directory.join(format!("many-{number}")), Open::create_new()).unwrap();
+            engine.open(directory.join(format!("many-{number}")), &how::create_new()).unwrap();
         file.write_at(&pattern(number as u64, 5000), 0).unwrap();
         // Open to the end.
         std::mem::forget(file);
@@ -125,11 +132,9 @@ fn engine(keeper: Keeper) -> (Engine, mpsc::Receiver<Error>) {
     let (report, reported) = mpsc::channel();
     let report = std::sync::Mutex::new(report);
     let report_error = move |error: &Error| {
-        let copy = Error::new(error.kind(), error.to_string());
-        let _ = report.lock().unwrap().send(copy);
+        let _ = report.lock().unwrap().send(error.clone());
     };
-    let engine = Engine::builder()
-        .cache_bytes(16 << 20)
+    let engine = Engine::builder(Options { cache_bytes: Some(16 << 20), ..Options::default() })
         .on_error(report_error)
         .survive(keeper)
         .build()
@@ -171,9 +176,9 @@ fn contract_16_it_costs_nothing_and_goes_with_a_goodbye() {
     let directory = directory();
     let path = directory.path().join("file");
     let log = directory.path().join("log");
-    let (engine, _) = engine(kept::keeper().log(&log));
+    let (engine, _) = engine(Keeper { log: Some(log.clone()), ..kept::keeper() });
     let keeper = number(&engine);
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     assert!(holds(keeper, &path));
     assert_eq!(engine.keeper().unwrap().files, 1);
     let of = |what: &str| std::fs::read_to_string(format!("/proc/{keeper}/{what}")).unwrap();
@@ -191,7 +196,7 @@ fn contract_16_it_costs_nothing_and_goes_with_a_goodbye() {
     assert_eq!(ticks(), before, "it used the processor");
     let resident = of("statm").split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 4096;
     assert!(resident < 16 * MIB, "{resident} bytes");
-    let other = engine.open(directory.path().join("other"), Open::create()).unwrap();
+    let other = engine.open(directory.path().join("other"), &how::create()).unwrap();
     file.write_at(&[1; 5000], 0).unwrap();
     file.close().unwrap();
     assert!(!holds(keeper, &path), "it holds what was closed");
@@ -220,11 +225,12 @@ fn signals_that_end_programs_do_not_end_it() {
 #[test]
 fn one_that_is_gone_is_noticed_and_replaced() {
     let directory = directory();
-    let (engine, reported) = engine(kept::keeper().log(directory.path().join("log")));
+    let (engine, reported) =
+        engine(Keeper { log: Some(directory.path().join("log")), ..kept::keeper() });
     let paths: Vec<PathBuf> =
         (0..100).map(|file| directory.path().join(format!("file-{file}"))).collect();
     let files: Vec<_> =
-        paths.iter().map(|path| engine.open(path, Open::create()).unwrap()).collect();
+        paths.iter().map(|path| engine.open(path, &how::create()).unwrap()).collect();
     let first = number(&engine);
     for round in 1..=2 {
         let start = Instant::now();
@@ -253,13 +259,13 @@ fn one_that_is_gone_is_noticed_and_replaced() {
 fn without_another_one_it_goes_on_as_before() {
     let directory = directory();
     let path = directory.path().join("file");
-    let (engine, reported) = engine(kept::keeper().when_lost(WhenLost::GoOn));
-    let file = engine.open(&path, Open::create()).unwrap();
+    let (engine, reported) = engine(Keeper { when_lost: WhenLost::GoOn, ..kept::keeper() });
+    let file = engine.open(&path, &how::create()).unwrap();
     signal(number(&engine), libc::SIGKILL);
     assert_eq!(reported.recv_timeout(SOON).unwrap().kind(), ErrorKind::Keeper);
     assert_eq!(engine.keeper().unwrap().process, None);
     file.append(b"after").unwrap();
-    let other = engine.open(directory.path().join("other"), Open::create()).unwrap();
+    let other = engine.open(directory.path().join("other"), &how::create()).unwrap();
     other.append(b"after").unwrap();
     other.close().unwrap();
     file.close().unwrap();
@@ -275,7 +281,7 @@ fn one_that_hangs_is_taken_for_gone() {
     // One of its threads takes the signal, when it next runs; the others go on until then.
     assert!(eventually(SOON, || is_stopped(keeper)));
     let start = Instant::now();
-    let file = engine.open(directory.path().join("file"), Open::create()).unwrap();
+    let file = engine.open(directory.path().join("file"), &how::create()).unwrap();
     assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
     assert_eq!(reported.recv_timeout(SOON).unwrap().kind(), ErrorKind::Keeper);
     assert!(eventually(SOON, || engine.keeper().unwrap().process.is_some()));
@@ -287,13 +293,22 @@ fn one_that_hangs_is_taken_for_gone() {
 #[test]
 fn a_program_that_is_no_keeper_is_refused() {
     let build = |keeper: Keeper| {
-        Engine::builder().cache_bytes(8 << 20).survive(keeper).build().unwrap_err()
+        Engine::builder(Options { cache_bytes: Some(8 << 20), ..Options::default() })
+            .survive(keeper)
+            .build()
+            .unwrap_err()
     };
     for (keeper, what) in [
         (Keeper::program("/no/such/program"), "could not start the keeper"),
         (Keeper::program("/bin/false"), "does not answer"),
         // A test of this program that does not ask to be a keeper.
-        (Keeper::this_program().arguments(["--exact", "no_such_test"]), "does not answer"),
+        (
+            Keeper {
+                arguments: ["--exact", "no_such_test"].map(Into::into).to_vec(),
+                ..Keeper::this_program()
+            },
+            "does not answer",
+        ),
     ] {
         let error = build(keeper);
         println!("{error}");
@@ -301,9 +316,9 @@ fn a_program_that_is_no_keeper_is_refused() {
         assert!(error.to_string().contains(what), "{error}");
     }
     for keeper in [
-        kept::keeper().save_to("/no/such/directory"),
-        kept::keeper().socket("/no/such/directory/socket"),
-        kept::keeper().log("/no/such/directory/log"),
+        Keeper { save_to: Some("/no/such/directory".into()), ..kept::keeper() },
+        Keeper { socket: Some("/no/such/directory/socket".into()), ..kept::keeper() },
+        Keeper { log: Some("/no/such/directory/log".into()), ..kept::keeper() },
     ] {
         assert_eq!(build(keeper).kind(), ErrorKind::InvalidInput);
     }
@@ -314,7 +329,7 @@ fn a_file_that_it_has_no_room_for_is_not_opened() {
     let directory = directory();
     let (engine, _) = engine(kept::keeper());
     let keeper = number(&engine);
-    let first = engine.open(directory.path().join("first"), Open::create()).unwrap();
+    let first = engine.open(directory.path().join("first"), &how::create()).unwrap();
     let set = |most: u64| {
         let limit = libc::rlimit { rlim_cur: most, rlim_max: 4096 };
         // SAFETY: reads the limits during the call.
@@ -329,12 +344,12 @@ fn a_file_that_it_has_no_room_for_is_not_opened() {
         assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
     };
     set(5);
-    let error = engine.open(directory.path().join("second"), Open::create()).unwrap_err();
+    let error = engine.open(directory.path().join("second"), &how::create()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Keeper);
     assert!(error.to_string().contains("limit of 5 open files"), "{error}");
     assert_eq!(engine.keeper().unwrap().files, 1);
     set(4096);
-    let second = engine.open(directory.path().join("second"), Open::create()).unwrap();
+    let second = engine.open(directory.path().join("second"), &how::create()).unwrap();
     assert!(holds(keeper, &directory.path().join("second")));
     second.close().unwrap();
     first.close().unwrap();
@@ -345,11 +360,12 @@ fn a_file_that_it_has_no_room_for_is_not_opened() {
 fn contract_05_a_program_that_was_dropped_can_be_run_soon() {
     let directory = directory();
     let (with_keeper, _) = engine(kept::keeper());
-    let without = Engine::builder().cache_bytes(16 << 20).build().unwrap();
+    let without =
+        Engine::start(Options { cache_bytes: Some(16 << 20), ..Options::default() }).unwrap();
     for (name, engine) in [("with", with_keeper), ("without", without)] {
         for is_shared in [false, true] {
             let path = directory.path().join(format!("{name}-{is_shared}"));
-            let file = engine.open(&path, Open::create_new().mode(0o755)).unwrap();
+            let file = engine.open(&path, how::create_new().mode(0o755)).unwrap();
             file.append(b"#!/bin/sh\n").unwrap();
             // An append past the cache has a descriptor of its own.
             let beside = is_shared.then(|| std::fs::File::open(&path).unwrap());
@@ -367,7 +383,7 @@ fn contract_10_a_device_is_free_when_it_is_closed() {
     let (engine, _) = engine(kept::keeper());
     let exclusive = || OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(device.path());
     for _ in 0..20 {
-        let file = engine.open(device.path(), Open::write()).unwrap();
+        let file = engine.open(device.path(), &how::write()).unwrap();
         assert!(exclusive().is_err());
         file.write_at(&[7; 5000], 1000).unwrap();
         file.close().unwrap();
@@ -625,14 +641,17 @@ fn a_program_that_takes_over_gets_all_and_nobody_else_does() {
 #[test]
 fn a_temporary_file_is_nothing_to_the_keeper() {
     let directory = directory();
-    let engine = Engine::builder().cache_bytes(16 << 20).survive(kept::keeper()).build().unwrap();
+    let engine = Engine::builder(Options { cache_bytes: Some(16 << 20), ..Options::default() })
+        .survive(kept::keeper())
+        .build()
+        .unwrap();
     let (name, path) = (directory.path().join("file.new"), directory.path().join("file"));
     let kept = || engine.keeper().unwrap().files;
     for round in 0..3 {
-        let file = engine.open(&name, Open::temporary()).unwrap();
+        let file = engine.open(&name, &how::temporary()).unwrap();
         file.write_at(&pattern(round, LENGTH), 0).unwrap();
         file.sync_data().unwrap();
-        let second = engine.open(&name, Open::write()).unwrap();
+        let second = engine.open(&name, &how::write()).unwrap();
         second.write_at(&pattern(round, LENGTH), 0).unwrap();
         second.close().unwrap();
         assert_eq!(kept(), 0, "while it is open");
@@ -640,7 +659,7 @@ fn a_temporary_file_is_nothing_to_the_keeper() {
         std::fs::rename(&name, &path).unwrap();
         assert_on_disk(&path, &pattern(round, LENGTH), "a new version");
     }
-    let file = engine.open(&path, Open::write()).unwrap();
+    let file = engine.open(&path, &how::write()).unwrap();
     assert_eq!(kept(), 1, "an ordinary file from here on");
     file.write_at(&pattern(5, LENGTH), 0).unwrap();
     file.close().unwrap();

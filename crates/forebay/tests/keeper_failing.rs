@@ -13,14 +13,14 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use forebay::keeper::image::{Run, recover};
-use forebay::{Engine, Open};
+use forebay::{Engine, Keeper, Options};
 use rustix::fs::inotify;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 use support::faulty::Bare;
 use support::kept::{self, SOON, Survived, wait_for_orphan};
 use support::mount::{FileSystem, Mount};
 use support::refused::{self, Threads};
-use support::{MIB, assert_on_disk, directory, eventually, pattern, process};
+use support::{MIB, assert_on_disk, directory, eventually, how, pattern, process};
 
 const LENGTH: usize = 1_000_003;
 
@@ -51,15 +51,24 @@ fn act(what: &str, directory: &Path, file: &Path) {
         refused::system_call(libc::SYS_syncfs, libc::EIO, Threads::All);
     }
     let keeper = kept::keeper();
-    let keeper = if what == "mute" { keeper } else { keeper.log(directory.join("log")) };
+    let keeper =
+        if what == "mute" { keeper } else { Keeper { log: Some(directory.join("log")), ..keeper } };
     // More than the longest pause between two tries.
     let patience = Duration::from_secs(2);
-    let keeper =
-        if what == "saving" { keeper.patience(patience).save_to(directory) } else { keeper };
+    let keeper = if what == "saving" {
+        Keeper { patience, save_to: Some(directory.into()), ..keeper }
+    } else {
+        keeper
+    };
     // It stays dirty until the end.
-    let engine =
-        Engine::builder().cache_bytes(16 << 20).dirty_bytes(8 << 20).background_bytes(8 << 20);
-    let engine = engine.dirty_age(Duration::from_secs(3600)).survive(keeper).build().unwrap();
+    let engine = Engine::builder(Options {
+        cache_bytes: Some(16 << 20),
+        dirty_bytes: Some(8 << 20),
+        background_bytes: Some(8 << 20),
+        dirty_age: Duration::from_secs(3600),
+        ..Options::default()
+    });
+    let engine = engine.survive(keeper).build().unwrap();
     // Only the keeper is limited: this process could not write so far itself.
     if what == "limited softly" {
         setrlimit(Resource::Fsize, no_limit).unwrap();
@@ -69,13 +78,13 @@ fn act(what: &str, directory: &Path, file: &Path) {
         prlimit(Pid::from_raw(keeper.cast_signed()), Resource::Fsize, limit).unwrap();
     }
     let file = engine
-        .open(file, Open::create())
-        .unwrap_or_else(|_| engine.open(file, Open::write()).unwrap());
+        .open(file, &how::create())
+        .unwrap_or_else(|_| engine.open(file, &how::write()).unwrap());
     file.write_at(&pattern(5, LENGTH), at).unwrap();
-    let other = engine.open(directory.join("other"), Open::create()).unwrap();
+    let other = engine.open(directory.join("other"), &how::create()).unwrap();
     other.write_at(&pattern(6, LENGTH), 0).unwrap();
     let many = if what == "without syncfs" { MANY } else { 0 };
-    let open = |number| engine.open(directory.join(name_of(number)), Open::create()).unwrap();
+    let open = |number| engine.open(directory.join(name_of(number)), &how::create()).unwrap();
     let many: Vec<_> = (0..many).map(open).collect();
     many.iter().for_each(|file| file.write_at(&pattern(7, 5000), 0).unwrap());
     if what == "mute" {

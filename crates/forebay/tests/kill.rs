@@ -14,11 +14,11 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, ErrorKind, File, Open};
+use forebay::{Engine, ErrorKind, File, Options};
 use forebay_block::random::Random;
 use support::history::{History, SHAPES, Shape, Step, Workload};
 use support::mount::{FileSystem, Mount};
-use support::{MIB, eventually, process};
+use support::{MIB, eventually, how, knobs, process};
 
 const CHILD: &str = "child_that_writes_until_it_is_killed";
 
@@ -33,14 +33,18 @@ struct Said {
 fn child_that_writes_until_it_is_killed() {
     let Some(task) = process::task() else { return };
     let [path, seed, shape, dirty_age] = task.split('\n').collect::<Vec<_>>().try_into().unwrap();
-    let engine =
-        Engine::builder().cache_bytes(24 << 20).dirty_bytes(6 << 20).background_bytes(2 << 20);
-    let engine =
-        engine.dirty_age(Duration::from_millis(dirty_age.parse().unwrap())).build().unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(24 << 20),
+        dirty_bytes: Some(6 << 20),
+        background_bytes: Some(2 << 20),
+        dirty_age: Duration::from_millis(dirty_age.parse().unwrap()),
+        ..Options::default()
+    })
+    .unwrap();
     if seed.parse::<u64>().unwrap() % 2 == 1 {
         keep_changing_contexts(&engine);
     }
-    let file = engine.open(path, Open::create_new()).unwrap();
+    let file = engine.open(path, &how::create_new()).unwrap();
     let workload = Workload::new(seed.parse().unwrap(), SHAPES[shape.parse::<usize>().unwrap()]);
     process::report(format_args!("begun 0"));
     for (number, step) in workload.enumerate() {
@@ -54,11 +58,11 @@ fn child_that_writes_until_it_is_killed() {
 
 /// In every second child the file goes from context to context all the time.
 fn keep_changing_contexts(engine: &Engine) {
-    engine.set("affinity", "hash").unwrap();
+    knobs::set(&engine, "affinity", "hash").unwrap();
     let engine = engine.clone();
     std::thread::spawn(move || {
         for number in ["1", "8", "2", "5", "3"].iter().cycle() {
-            engine.set("contexts", number).unwrap();
+            knobs::set(&engine, "contexts", number).unwrap();
             std::thread::sleep(Duration::from_millis(1));
         }
     });
@@ -120,7 +124,7 @@ fn history(seed: u64, shape: Shape, said: &Said) -> History {
 fn open_again(engine: &Engine, path: &Path, tally: &mut Tally) -> File {
     let patience = Instant::now() + Duration::from_secs(5);
     loop {
-        match engine.open(path, Open::write()) {
+        match engine.open(path, &how::write()) {
             Err(error) if error.kind() == ErrorKind::Busy && Instant::now() < patience => {
                 tally.busy += 1;
             }
@@ -155,7 +159,8 @@ fn kills(by_default: usize) -> usize {
 fn kill_many(directory: &Path, times: usize, ahead: Ahead) {
     let seed = support::seed();
     let mut random = Random::new(seed);
-    let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
+    let engine =
+        Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() }).unwrap();
     let mut tally = Tally::default();
     for at in 0..times {
         let path = directory.join(format!("file-{at}"));

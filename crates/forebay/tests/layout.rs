@@ -8,11 +8,11 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Duration;
 
-use forebay::{Engine, File, Open, Stats};
+use forebay::{Engine, File, Options, Stats, inside};
 use forebay_block::random::Random;
 use forebay_uring::{Access, Create, How, Truncate};
 use support::mount::{FileSystem, Mount};
-use support::{MIB, PAGE, pattern, process};
+use support::{MIB, PAGE, how, knobs, pattern, process};
 
 const FILES: usize = 12;
 const SOON: Duration = Duration::from_secs(60);
@@ -86,15 +86,16 @@ fn allocate(
 }
 
 fn engine() -> Engine {
-    let mut builder = Engine::builder().cache_bytes(32 << 20).close_timeout(SOON);
-    for (name, value) in knobs() {
-        builder = builder.set(&name, &value).unwrap();
+    let mut options =
+        Options { cache_bytes: Some(32 << 20), close_timeout: SOON, ..Options::default() };
+    for (name, value) in other_knobs() {
+        options.set(&name, &value).unwrap();
     }
-    builder.build().unwrap()
+    Engine::start(options).unwrap()
 }
 
 /// `FOREBAY_LAYOUT="prealloc=off ..."`: the same with other knobs.
-fn knobs() -> Vec<(String, String)> {
+fn other_knobs() -> Vec<(String, String)> {
     let reported = std::env::var("FOREBAY_LAYOUT").unwrap_or_default();
     reported
         .split_whitespace()
@@ -105,7 +106,7 @@ fn knobs() -> Vec<(String, String)> {
 
 fn open(engine: &Engine, directory: &Path) -> Vec<File> {
     (0..FILES)
-        .map(|number| engine.open(directory.join(number.to_string()), Open::create()).unwrap())
+        .map(|number| engine.open(directory.join(number.to_string()), &how::create()).unwrap())
         .collect()
 }
 
@@ -174,7 +175,10 @@ fn lies_in(what: &str, space: Space, most: u64, write: impl Fn(&Engine, &Path)) 
     let (found, stats) = (extents(&mount.path()), engine.stats());
     drop(engine);
     reported(what, &found, &stats);
-    assert!(found.iter().all(|count| *count <= most) || !knobs().is_empty(), "{what}: {found:?}");
+    assert!(
+        found.iter().all(|count| *count <= most) || !other_knobs().is_empty(),
+        "{what}: {found:?}"
+    );
 }
 
 #[test]
@@ -182,7 +186,7 @@ fn random_pages_of_new_files_lie_in_few_pieces() {
     lies_in("random pages", Space::Whole(FileSystem::Xfs), 4, |engine, path| {
         random_pages(engine, path, 4096);
         assert!(
-            engine.stats().reserved_dense_bytes > 0 || !knobs().is_empty(),
+            engine.stats().reserved_dense_bytes > 0 || !other_knobs().is_empty(),
             "{:?}",
             engine.stats()
         );
@@ -194,7 +198,7 @@ fn streams_that_grow_together_lie_in_few_pieces() {
     lies_in("streams", Space::Whole(FileSystem::Xfs), 24, |engine, path| {
         streams(engine, path, 16 * MIB);
         assert!(
-            engine.stats().reserved_stream_bytes > 0 || !knobs().is_empty(),
+            engine.stats().reserved_stream_bytes > 0 || !other_knobs().is_empty(),
             "{:?}",
             engine.stats()
         );
@@ -226,7 +230,7 @@ fn random_pages_of_files_that_are_one_hole_lie_in_few_pieces() {
         }
         random_pages(engine, path, 4096);
         let stats = engine.stats();
-        assert!(stats.reserved_bytes > 0 || !knobs().is_empty(), "{stats:?}");
+        assert!(stats.reserved_bytes > 0 || !other_knobs().is_empty(), "{stats:?}");
     });
 }
 
@@ -244,7 +248,7 @@ fn contract_09_a_sparse_file_stays_sparse_and_space_of_the_user_stays() {
     let data = pattern(1, PAGE as usize);
     for (path, start) in [(&sparse, 0), (&users, 0), (&sparse, 16 * MIB), (&users, 16 * MIB)] {
         let reserved = engine.stats().reserved_bytes;
-        let file = engine.open(path, Open::write()).unwrap();
+        let file = engine.open(path, &how::write()).unwrap();
         // Every other page of 4 MiB, which is an eighth of a region.
         for page in (1..1024).rev().step_by(2) {
             file.write_at(&data, start + page * PAGE).unwrap();
@@ -296,7 +300,7 @@ fn data_that_the_kernel_has_not_written_yet_is_no_hole() {
             }
             other.write_all_at(&[7; 5000], 3 * MIB + 100).unwrap();
             drop(other);
-            let file = engine.open(&path, Open::write()).unwrap();
+            let file = engine.open(&path, &how::write()).unwrap();
             // A part of a page, so the rest comes from the file.
             file.write_at(&[9; 10], 3 * MIB + 200).unwrap();
             let mut expected = vec![0; 8 * MIB as usize];
@@ -316,10 +320,15 @@ fn data_that_the_kernel_has_not_written_yet_is_no_hole() {
 fn a_declared_length_is_reserved_in_parts_where_free_space_is_in_pieces() {
     let Some(mount) = Mount::new("declared_in_pieces", FileSystem::Xfs, 2048 * MIB) else { return };
     age(&mount.path());
-    let engine = Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).build().unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(8 << 20),
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap();
     let mut before = 0;
     for (name, length, least, most) in [("first", 16 * MIB, 16, 16), ("second", 32 * MIB, 2, 16)] {
-        let file = engine.open(mount.path().join(name), Open::create()).unwrap();
+        let file = engine.open(mount.path().join(name), &how::create()).unwrap();
         file.set_len(length).unwrap();
         file.write_at(&pattern(1, 2 << 20), 0).unwrap();
         file.sync_data().unwrap();
@@ -329,7 +338,7 @@ fn a_declared_length_is_reserved_in_parts_where_free_space_is_in_pieces() {
             "{name}: {} of {} MiB reserved, {:?}",
             reserved / MIB,
             length / MIB,
-            file.layout().unwrap()
+            inside::layout(&file).unwrap()
         );
         assert!((least * MIB..=most * MIB).contains(&reserved), "{name}: {stats:?}");
         before = stats.reserved_declared_bytes;
@@ -356,22 +365,29 @@ fn streams_where_free_space_is_in_pieces() {
 fn contract_09_a_fixed_amount_is_reserved_ahead_and_given_back() {
     let directory = support::directory();
     let path = directory.path().join("stream");
-    let engine =
-        Engine::builder().cache_bytes(8 << 20).background_bytes(1 << 20).close_timeout(SOON);
-    let engine = engine.set("prealloc", "4m").unwrap().build().unwrap();
-    let file = engine.open(&path, Open::create()).unwrap();
+    let engine = Engine::start(knobs::named(
+        Options {
+            cache_bytes: Some(8 << 20),
+            background_bytes: Some(1 << 20),
+            close_timeout: SOON,
+            ..Options::default()
+        },
+        [("prealloc", "4m")],
+    ))
+    .unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     let mut most = 0;
     for chunk in 0..256u64 {
         file.append(&pattern(chunk, 64 * 1024)).unwrap();
         // What is reserved is told from where the end on disk is, which comes after by what is
         // dirty.
-        most = most.max(file.layout().unwrap().reserved_bytes);
+        most = most.max(inside::layout(&file).unwrap().reserved_bytes);
         assert!(most <= 4 * MIB + (8 << 20), "{most} bytes beyond the end");
     }
     // Where the end has just reached what was reserved there is nothing to be given back.
     while {
         file.sync_data().unwrap();
-        file.layout().unwrap().reserved_bytes == 0
+        inside::layout(&file).unwrap().reserved_bytes == 0
     } {
         file.append(&pattern(0, 64 * 1024)).unwrap();
     }
@@ -398,8 +414,13 @@ fn space_for_writes_near_the_end_of_it_is_distinguished() {
     std::fs::File::create(&taken).unwrap();
     let free = look_at(&taken).free_bytes().unwrap();
     support::preallocate(&taken, 0, free - 24 * MIB);
-    let engine = Engine::builder().cache_bytes(16 << 20).close_timeout(SOON).build().unwrap();
-    let file = engine.open(mount.path().join("file"), Open::create()).unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(16 << 20),
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap();
+    let file = engine.open(mount.path().join("file"), &how::create()).unwrap();
     file.write_at(&pattern(1, 10 << 20), 0).unwrap();
     file.sync_data().unwrap();
     let stats = engine.stats();
@@ -443,9 +464,15 @@ fn contract_11_what_is_rewritten_while_it_is_written_keeps_its_checksums() {
     const PAGES: u64 = 256;
     const WRITERS: u64 = 4;
     let path = mount.path().join("rewritten");
-    let engine = Engine::builder().cache_bytes(8 << 20).background_bytes(0).close_timeout(SOON);
-    let engine = engine.dirty_age(Duration::from_millis(1)).build().unwrap();
-    let file = engine.open(&path, Open::create()).unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(8 << 20),
+        background_bytes: Some(0),
+        close_timeout: SOON,
+        dirty_age: Duration::from_millis(1),
+        ..Options::default()
+    })
+    .unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     let seed = support::seed();
     let versions: Vec<Vec<u64>> = std::thread::scope(|scope| {
         let writers: Vec<_> = (0..WRITERS)

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, ErrorKind, File, Open};
+use forebay::{Engine, ErrorKind, File, Options};
 use forebay_block::random::Random;
 use support::other::{self, Other};
-use support::{MIB, eventually, kind_of, pattern, process, within};
+use support::{MIB, eventually, how, kind_of, pattern, process, within};
 
 /// Half of what the kernel has others wait before it takes a lease by force: who waits less was let
 /// in by us.
@@ -28,7 +28,8 @@ fn another_program() {
 }
 
 fn lazy_engine() -> Engine {
-    Engine::builder().cache_bytes(32 << 20).dirty_age(LATE).build().unwrap()
+    Engine::start(Options { cache_bytes: Some(32 << 20), dirty_age: LATE, ..Options::default() })
+        .unwrap()
 }
 
 fn is_shared(file: &File) -> bool {
@@ -37,7 +38,7 @@ fn is_shared(file: &File) -> bool {
 
 /// A new file with its lease, or the reason why it has none: then there is nothing to test here.
 fn leased(engine: &Engine, path: &PathBuf) -> Option<File> {
-    let file = engine.open(path, Open::create()).unwrap();
+    let file = engine.open(path, &how::create()).unwrap();
     if is_shared(&file) {
         support::skip("leases", "no lease on this file system or for this user");
         return None;
@@ -82,11 +83,12 @@ fn contract_06_what_the_other_program_writes_into_holes_stays() {
     let mut other = Other::start();
     let mut random = Random::new(support::seed());
     for round in 0..20 {
-        let engine = Engine::builder()
-            .cache_bytes(16 << 20)
-            .dirty_age(Duration::from_millis(1 + random.below(4)))
-            .build()
-            .unwrap();
+        let engine = Engine::start(Options {
+            cache_bytes: Some(16 << 20),
+            dirty_age: Duration::from_millis(1 + random.below(4)),
+            ..Options::default()
+        })
+        .unwrap();
         let path = directory.path().join(round.to_string());
         let Some(file) = leased(&engine, &path) else { return };
         file.set_len(16 * MIB).unwrap();
@@ -121,11 +123,12 @@ fn contract_06_what_the_other_program_writes_into_holes_stays() {
 fn contract_06_space_beyond_the_end_goes_with_the_lease() {
     let directory = support::directory();
     let path = directory.path().join("file");
-    let engine = Engine::builder()
-        .cache_bytes(32 << 20)
-        .dirty_age(Duration::from_millis(5))
-        .build()
-        .unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(32 << 20),
+        dirty_age: Duration::from_millis(5),
+        ..Options::default()
+    })
+    .unwrap();
     let Some(file) = leased(&engine, &path) else { return };
     for at in 0..800 {
         file.append(&pattern(at, 128 << 10)).unwrap();
@@ -148,7 +151,8 @@ fn contract_06_space_beyond_the_end_goes_with_the_lease() {
 fn contract_06_many_files_opened_at_once_while_they_are_written() {
     const FILES: usize = 40;
     let directory = support::directory();
-    let engine = Engine::builder().cache_bytes(32 << 20).build().unwrap();
+    let engine =
+        Engine::start(Options { cache_bytes: Some(32 << 20), ..Options::default() }).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let mut files = Vec::new();
     for number in 0..FILES {
@@ -208,18 +212,19 @@ fn contract_06_opened_by_others_at_any_moment() {
         })
         .collect();
     within(Duration::from_secs(60), "a file opened by others at any moment", move || {
-        let engine = Engine::builder()
-            .cache_bytes(8 << 20)
-            .dirty_age(Duration::from_millis(3))
-            .build()
-            .unwrap();
+        let engine = Engine::start(Options {
+            cache_bytes: Some(8 << 20),
+            dirty_age: Duration::from_millis(3),
+            ..Options::default()
+        })
+        .unwrap();
         let (mut random, start) = (Random::new(support::seed()), Instant::now());
         let mut expected = pattern(1, 100_000);
         let mut shared = 0;
         while start.elapsed() < Duration::from_secs(4) {
             let (file, second) = (
-                engine.open(&path, Open::write()).unwrap(),
-                engine.open(&path, Open::read()).unwrap(),
+                engine.open(&path, &how::write()).unwrap(),
+                engine.open(&path, &how::read()).unwrap(),
             );
             for _ in 0..random.below(6) {
                 match random.below(4) {
@@ -290,7 +295,7 @@ fn contract_06_opened_by_others_while_it_is_being_opened() {
         let mut held = 0;
         while start.elapsed() < Duration::from_secs(3) {
             support::set_mark(&path);
-            let file = engine.open(&path, Open::write()).unwrap();
+            let file = engine.open(&path, &how::write()).unwrap();
             held += usize::from(!is_shared(&file));
             file.close().unwrap();
         }
@@ -356,7 +361,7 @@ fn contract_06_the_lease_is_had_again_at_a_later_open() {
     file.write_at(&pattern(1, 100_000), 0).unwrap();
     let mut other = Other::start();
     other.open("both", &path);
-    let while_it_is_open = engine.open(&path, Open::write()).unwrap();
+    let while_it_is_open = engine.open(&path, &how::write()).unwrap();
     assert!(is_shared(&while_it_is_open));
     // It adds to the end, and changes what we have read before.
     let mut seen = vec![0; 100_000];
@@ -365,10 +370,10 @@ fn contract_06_the_lease_is_had_again_at_a_later_open() {
     other.do_now("close");
     // With something unwritten of ours it stays as it is.
     file.write_at(&pattern(3, 10), 10).unwrap();
-    let with_dirty_pages = engine.open(&path, Open::write()).unwrap();
+    let with_dirty_pages = engine.open(&path, &how::write()).unwrap();
     assert!(is_shared(&with_dirty_pages));
     file.sync_data().unwrap();
-    let again = engine.open(&path, Open::write()).unwrap();
+    let again = engine.open(&path, &how::write()).unwrap();
     assert!(!is_shared(&again), "{}", again.describe());
     let mut expected = pattern(1, 100_000);
     expected[10..20].copy_from_slice(&pattern(3, 10));
@@ -401,7 +406,7 @@ fn contract_06_a_stopped_program_holds_nobody_up_for_ever() {
     other.stop();
     let at = path.clone();
     let refused =
-        within(SOON, "an open", move || lazy_engine().open(&at, Open::write()).unwrap_err());
+        within(SOON, "an open", move || lazy_engine().open(&at, &how::write()).unwrap_err());
     assert_eq!(
         (refused.kind(), refused.os_error()),
         (ErrorKind::Open, Some(libc::EAGAIN)),
@@ -418,7 +423,7 @@ fn contract_06_a_stopped_program_holds_nobody_up_for_ever() {
     };
     within(SOON, "a file of a stopped program", move || {
         let engine = lazy_engine();
-        let file = engine.open(&path, Open::write()).unwrap();
+        let file = engine.open(&path, &how::write()).unwrap();
         assert!(is_shared(&file), "{}", file.describe());
         file.write_at(&pattern(2, 100_000), 50_000).unwrap();
         file.sync_data().unwrap();
@@ -455,7 +460,7 @@ fn contract_14_a_child_inherits_no_descriptor() {
     let directory = support::directory();
     let path = directory.path().join("file");
     let engine = lazy_engine();
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     file.write_at(&pattern(1, 10), 0).unwrap();
     let listed = process::shell("ls -l /proc/self/fd", &path).unwrap();
     let inherited: Vec<&str> = listed
@@ -476,7 +481,7 @@ fn contract_06_an_engine_in_another_process_that_writes_is_refused() {
     let directory = support::directory();
     let path = directory.path().join("file");
     let engine = lazy_engine();
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     file.write_at(&pattern(1, 70_000), 0).unwrap();
     let task = path.display().to_string();
     let child = process::start_child("an_engine_of_another_process", &task);
@@ -496,8 +501,8 @@ fn contract_06_an_engine_in_another_process_that_writes_is_refused() {
 fn an_engine_of_another_process() {
     let Some(path) = process::task().filter(|task| task != other::NAME) else { return };
     let engine = lazy_engine();
-    process::report(format_args!("{:?}", kind_of(engine.open(&path, Open::write()))));
-    let file = engine.open(&path, Open::read()).unwrap();
+    process::report(format_args!("{:?}", kind_of(engine.open(&path, &how::write()))));
+    let file = engine.open(&path, &how::read()).unwrap();
     let mut found = vec![0; 100_000];
     let length = file.read_at(&mut found, 0).unwrap();
     process::report(format_args!("read {length} {}", found[..length] == pattern(1, length)));

@@ -8,10 +8,10 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use forebay::{Builder, Engine, ErrorKind, File, Keeper, Open};
+use forebay::{Builder, Engine, ErrorKind, File, Keeper, Options};
 use support::kept::{self, SOON, adopt_orphans, wait_for_orphan};
 use support::mount::{FileSystem, Mount};
-use support::{MIB, assert_on_disk, directory, eventually, kind_of, pattern, process};
+use support::{MIB, assert_on_disk, directory, eventually, how, kind_of, knobs, pattern, process};
 
 const CHILD: &str = "child_that_gives_its_lock_up";
 
@@ -23,10 +23,15 @@ fn keeper() {
 }
 
 /// What is written stays dirty until the end.
-fn lazy(keeper: Keeper) -> Builder {
-    let builder =
-        Engine::builder().cache_bytes(64 << 20).dirty_bytes(48 << 20).background_bytes(48 << 20);
-    builder.dirty_age(Duration::from_secs(3600)).survive(keeper)
+fn lazy(keeper: Keeper, backend: &str) -> Builder {
+    let options = Options {
+        cache_bytes: Some(64 << 20),
+        dirty_bytes: Some(48 << 20),
+        background_bytes: Some(48 << 20),
+        dirty_age: Duration::from_secs(3600),
+        ..Options::default()
+    };
+    Engine::builder(knobs::named(options, [("backend", backend)])).survive(keeper)
 }
 
 fn number(engine: &Engine) -> u32 {
@@ -48,7 +53,7 @@ fn read_all(file: &File) -> Vec<u8> {
 fn open_next(engine: &Engine, path: &Path) -> File {
     let start = Instant::now();
     loop {
-        match engine.open(path, Open::write()) {
+        match engine.open(path, &how::write()) {
             Ok(file) => return file,
             Err(error) => {
                 assert!([ErrorKind::Busy, ErrorKind::Open].contains(&error.kind()), "{error}");
@@ -61,16 +66,17 @@ fn open_next(engine: &Engine, path: &Path) -> File {
 
 #[test]
 fn contract_04_and_09_nobody_gets_in_before_it_is_done_after_a_failed_shutdown() {
-    for engine in ["io_uring", "threads"] {
+    for backend in ["io_uring", "threads"] {
         let Some(mount) = Mount::new("left_after_shutdown", FileSystem::Ext4, 64 * MIB) else {
             return;
         };
         let directory = directory();
         let path = mount.path().canonicalize().unwrap().join("file");
         let log = directory.path().join("log");
-        let first = lazy(kept::keeper().log(&log)).set("engine", engine).unwrap().build().unwrap();
+        let first =
+            lazy(Keeper { log: Some(log.clone()), ..kept::keeper() }, backend).build().unwrap();
         let keeper = number(&first);
-        let file = first.open(&path, Open::create()).unwrap();
+        let file = first.open(&path, &how::create()).unwrap();
         file.write_at(&pattern(5, LENGTH), 0).unwrap();
         let filler = process::fill_up(&mount.path());
         assert_eq!(kind_of(first.shutdown(SOON)), ErrorKind::NoSpace);
@@ -78,7 +84,7 @@ fn contract_04_and_09_nobody_gets_in_before_it_is_done_after_a_failed_shutdown()
         drop(first);
         drop(file);
         let next = Engine::new().unwrap();
-        assert!(next.open(&path, Open::write()).is_err(), "the keeper was to have it");
+        assert!(next.open(&path, &how::write()).is_err(), "the keeper was to have it");
         std::fs::remove_file(filler).unwrap();
         let file = open_next(&next, &path);
         assert!(
@@ -109,8 +115,11 @@ fn set_lock(descriptor: RawFd, kind: libc::c_int) {
 fn child_that_gives_its_lock_up() {
     let Some(task) = process::task() else { return };
     let (directory, path) = task.split_once('\n').unwrap();
-    let engine = lazy(kept::keeper().log(Path::new(directory).join("log"))).build().unwrap();
-    let file = engine.open(path, Open::write()).unwrap();
+    let engine =
+        lazy(Keeper { log: Some(Path::new(directory).join("log")), ..kept::keeper() }, "auto")
+            .build()
+            .unwrap();
+    let file = engine.open(path, &how::write()).unwrap();
     file.write_at(&pattern(5, LENGTH), 0).unwrap();
     for entry in std::fs::read_dir("/proc/self/fd").unwrap().map(Result::unwrap) {
         if std::fs::read_link(entry.path()).is_ok_and(|to| to == Path::new(path)) {

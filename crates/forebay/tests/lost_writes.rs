@@ -9,11 +9,11 @@ mod support;
 
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 
-use forebay::{Engine, Open};
+use forebay::{Engine, Options};
 use support::faulty::{Disk, Fails};
 use support::load::lose_power_under_load;
 use support::mount::FileSystem;
-use support::{MIB, pattern};
+use support::{MIB, how, pattern};
 
 /// The disk does what the others rely on: without a flush writes are lost, and with one they are
 /// not.
@@ -68,12 +68,13 @@ fn contract_01_a_file_that_was_made_and_synced_has_its_name() {
     else {
         return;
     };
-    let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
+    let engine =
+        Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() }).unwrap();
     let directory = disk.path().join("directory");
     std::fs::create_dir(&directory).unwrap();
     std::fs::File::open(disk.path()).unwrap().sync_all().unwrap();
     let path = directory.join("file");
-    let file = engine.open(&path, Open::create_new()).unwrap();
+    let file = engine.open(&path, &how::create_new()).unwrap();
     file.write_at(&pattern(1, 10_000), 0).unwrap();
     file.sync_data().unwrap();
     disk.cut_power();

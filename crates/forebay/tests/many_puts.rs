@@ -5,8 +5,10 @@ mod support;
 
 use std::time::Duration;
 
-use forebay::{Engine, Open};
+use forebay::{Engine, Options};
 use support::MIB;
+use support::how;
+use support::knobs;
 use support::threads::sleeps;
 
 const THREADS: u64 = 32;
@@ -15,8 +17,9 @@ const PUTS: u64 = 60;
 #[test]
 fn short_lived_files_wake_no_context() {
     let directory = support::directory();
-    let engine = Engine::builder().cache_bytes(32 * MIB).build().unwrap();
-    engine.set("contexts", "1").unwrap();
+    let engine =
+        Engine::start(Options { cache_bytes: Some(32 * MIB), ..Options::default() }).unwrap();
+    knobs::set(&engine, "contexts", "1").unwrap();
     // It goes to sleep once it has started.
     let has_slept = support::eventually(Duration::from_secs(20), || sleeps(0..) > 0);
     assert!(has_slept, "the context is a thread with that name");
@@ -27,7 +30,7 @@ fn short_lived_files_wake_no_context() {
             scope.spawn(move || {
                 for put in 0..PUTS {
                     let path = directory.join(format!("{thread}-{put}"));
-                    let file = engine.open(&path, Open::temporary()).unwrap();
+                    let file = engine.open(&path, &how::temporary()).unwrap();
                     file.write_at(&[1; 16 << 10], 0).unwrap();
                     file.sync_data().unwrap();
                     file.close().unwrap();

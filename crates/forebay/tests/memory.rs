@@ -8,11 +8,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::{Engine, ErrorKind, Open};
+use forebay::{Engine, ErrorKind, Options};
 use support::faulty::{Disk, Fails};
 use support::load::elsewhere_all_is_well;
 use support::mount::FileSystem;
-use support::{MIB, assert_on_disk, eventually, kind_of, pattern, within};
+use support::{MIB, assert_on_disk, eventually, how, kind_of, pattern, within};
 
 /// What nothing here may take longer than.
 const SOON: Duration = Duration::from_secs(30);
@@ -82,8 +82,9 @@ fn contract_11_a_copy_that_stalls_holds_nobody_up() {
     let Some((disk, mapped)) = source("a_copy_that_stalls") else { return };
     let directory = support::directory();
     let path = directory.path().join("file");
-    let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
-    let file = Arc::new(engine.open(&path, Open::create()).unwrap());
+    let engine =
+        Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() }).unwrap();
+    let file = Arc::new(engine.open(&path, &how::create()).unwrap());
     file.set_len(1 << 20).unwrap();
     freeze_when_quiet(&disk);
     let stalled = std::thread::spawn({
@@ -120,8 +121,9 @@ fn contract_11_a_copy_that_stalls_holds_nobody_up() {
 fn contract_05_a_copy_that_stalls_does_not_hold_the_engine() {
     let Some((disk, mapped)) = source("a_copy_that_stalls_an_engine") else { return };
     let directory = support::directory();
-    let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
-    let file = engine.open(directory.path().join("file"), Open::create()).unwrap();
+    let engine =
+        Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() }).unwrap();
+    let file = engine.open(directory.path().join("file"), &how::create()).unwrap();
     freeze_when_quiet(&disk);
     let stalled = std::thread::spawn(move || file.write_at(&mapped.bytes()[MIDDLE], 0));
     assert!(eventually(SOON, || disk.is_busy()), "nobody has to wait for the source");
@@ -140,7 +142,8 @@ fn contract_05_a_copy_that_stalls_does_not_hold_the_engine() {
 fn contract_14_the_arena_is_neither_inherited_nor_dumped() {
     // More than any other mapping here that is as hidden.
     let bytes: u64 = 509 * MIB;
-    let _engine = Engine::builder().cache_bytes(bytes).build().unwrap();
+    let _engine =
+        Engine::start(Options { cache_bytes: Some(bytes), ..Options::default() }).unwrap();
     let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let mut is_hidden = false;
     let mut size = 0;

@@ -9,10 +9,11 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use forebay::{Engine, ErrorKind, Open};
+use forebay::options::Backend;
+use forebay::{Engine, ErrorKind, Options};
 use support::mount::{FileSystem, Mount};
 use support::refused::{self, Threads};
-use support::{MIB, assert_on_disk, directory, pattern, process};
+use support::{MIB, assert_on_disk, directory, how, pattern, process};
 
 const CHILD: &str = "child_without_io_uring";
 
@@ -32,7 +33,12 @@ fn place(directory: &Path, number: usize) -> PathBuf {
 }
 
 fn engine() -> Engine {
-    Engine::builder().cache_bytes(32 << 20).close_timeout(SOON).build().unwrap()
+    Engine::start(Options {
+        cache_bytes: Some(32 << 20),
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap()
 }
 
 #[test]
@@ -50,14 +56,15 @@ fn child_without_io_uring() {
 
 fn write_many(directory: &Path) {
     // Who insists is told why it cannot be, and what to do.
-    let refused = Engine::builder().set("engine", "io_uring").unwrap().build().unwrap_err();
+    let refused =
+        Engine::start(Options { backend: Backend::IoUring, ..Options::default() }).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unsupported);
     assert!(refused.to_string().contains("io_uring_setup"), "{refused}");
 
     let engine = engine();
     process::report(format_args!("{}", engine.describe()));
     let files: Vec<_> = (0..FILES)
-        .map(|number| engine.open(place(directory, number), Open::create_new()).unwrap())
+        .map(|number| engine.open(place(directory, number), &how::create_new()).unwrap())
         .collect();
     std::thread::scope(|scope| {
         for part in 0..4 {
@@ -91,7 +98,7 @@ fn write_many(directory: &Path) {
     for file in files {
         file.close().unwrap();
     }
-    let again = engine.open(place(directory, 0), Open::read()).unwrap();
+    let again = engine.open(place(directory, 0), &how::read()).unwrap();
     let mut back = vec![1; 30_000];
     assert_eq!(again.read_at(&mut back, 0).unwrap(), 20_006);
     assert!(
@@ -107,7 +114,7 @@ fn write_until_full(directory: &Path) {
     let engine = engine();
     process::report(format_args!("{}", engine.describe()));
     let path = directory.join("file");
-    let file = engine.open(&path, Open::create_new()).unwrap();
+    let file = engine.open(&path, &how::create_new()).unwrap();
     let mut accepted = 0;
     let error = loop {
         assert!(accepted < 80 * MIB, "80 MiB accepted on a file system of 64 MiB");
@@ -169,7 +176,8 @@ fn contract_17_no_space_is_reported_without_io_uring_too() {
 
 #[test]
 fn contract_17_the_thread_pool_can_be_asked_for() {
-    let engine = Engine::builder().set("engine", "threads").unwrap().build().unwrap();
+    let engine =
+        Engine::start(Options { backend: Backend::Threads, ..Options::default() }).unwrap();
     assert_eq!(engine.describe(), "thread pool: asked for");
     engine.shutdown(SOON).unwrap();
 }

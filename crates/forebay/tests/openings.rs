@@ -11,10 +11,10 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, ErrorKind, File, Open};
+use forebay::{Engine, ErrorKind, File, OpenOptions, Options};
 use support::mount::{FileSystem, Mount};
 use support::other::{self, Other};
-use support::{eventually, kind_of, pattern, skip, within};
+use support::{eventually, how, kind_of, knobs, pattern, skip, within};
 
 /// Much longer than an open takes that waits for nobody, even on a busy machine, and shorter than
 /// the patience for a lease.
@@ -28,7 +28,12 @@ fn another_program() {
 }
 
 fn engine() -> Engine {
-    Engine::builder().cache_bytes(16 << 20).close_timeout(LATE).build().unwrap()
+    Engine::start(Options {
+        cache_bytes: Some(16 << 20),
+        close_timeout: LATE,
+        ..Options::default()
+    })
+    .unwrap()
 }
 
 fn is_shared(file: &File) -> bool {
@@ -36,11 +41,15 @@ fn is_shared(file: &File) -> bool {
 }
 
 /// Opens on a thread of its own. The channel returns the kind of the error, if any.
-fn open_aside(engine: &Engine, path: PathBuf, open: Open) -> Receiver<Result<(), ErrorKind>> {
+fn open_aside(
+    engine: &Engine,
+    path: PathBuf,
+    open: &OpenOptions,
+) -> Receiver<Result<(), ErrorKind>> {
     let (reported, report) = channel();
-    let engine = engine.clone();
+    let (engine, open) = (engine.clone(), open.clone());
     thread::spawn(move || {
-        let opened = engine.open(path, open);
+        let opened = engine.open(path, &open);
         let _ = reported.send(opened.map(drop).map_err(|error| error.kind()));
     });
     report
@@ -57,19 +66,19 @@ fn contract_05_an_open_that_blocks_holds_up_neither_other_opens_nor_the_shutdown
     let engine = engine();
     let frozen = mount.freeze();
     let blocked = [
-        open_aside(&engine, mount.path().join("new"), Open::create()),
-        open_aside(&engine, mount.path().join("there"), Open::write().truncate(true)),
+        open_aside(&engine, mount.path().join("new"), &how::create()),
+        open_aside(&engine, mount.path().join("there"), how::write().truncate(true)),
         // Opens before the one above has cut the file, or waits for it.
-        open_aside(&engine, mount.path().join("there"), Open::read()),
+        open_aside(&engine, mount.path().join("there"), &how::read()),
     ];
     thread::sleep(Duration::from_millis(100));
     assert!(blocked[0].try_recv().is_err(), "a frozen file system creates no file");
     let (clone, path) = (engine.clone(), here.path().join("file"));
     within(SOON, "an open beside one that blocks", move || {
-        let file = clone.open(&path, Open::create()).unwrap();
+        let file = clone.open(&path, &how::create()).unwrap();
         file.write_at(b"beside", 0).unwrap();
         file.close().unwrap();
-        clone.open_direct(&path, Open::read()).unwrap().close().unwrap();
+        clone.open_direct(&path, &how::read()).unwrap().close().wait().unwrap();
         clone.serve_control(path.with_extension("socket")).unwrap();
     });
     let clone = engine.clone();
@@ -98,12 +107,12 @@ fn contract_06_an_open_that_waits_for_a_lease_holds_up_no_other() {
         return skip("an_open_that_waits_for_a_lease", "no lease here");
     }
     let engine = engine();
-    let waits = open_aside(&engine, leased, Open::write());
+    let waits = open_aside(&engine, leased, &how::write());
     thread::sleep(Duration::from_millis(100));
     assert!(waits.try_recv().is_err(), "the other program keeps its lease");
     let clone = engine.clone();
     within(SOON, "an open beside one that waits for a lease", move || {
-        clone.open(&path, Open::create()).unwrap().close().unwrap();
+        clone.open(&path, &how::create()).unwrap().close().unwrap();
     });
     assert!(waits.try_recv().is_err(), "it was open before the lease was given up");
     other.do_now("close");
@@ -115,7 +124,7 @@ fn contract_06_an_open_that_waits_for_a_lease_holds_up_no_other() {
 fn contract_06_opened_at_once_by_many_names_a_file_has_one_cache_and_its_lease() {
     let directory = support::directory();
     let engine = engine();
-    let first = engine.open(directory.path().join("first"), Open::create()).unwrap();
+    let first = engine.open(directory.path().join("first"), &how::create()).unwrap();
     if is_shared(&first) {
         return skip("opened_at_once_by_many_names", "no lease here");
     }
@@ -146,7 +155,7 @@ fn contract_06_opened_at_once_by_many_names_a_file_has_one_cache_and_its_lease()
                 let (names, barrier, engine) = (&names, &barrier, &engine);
                 move || {
                     barrier.wait();
-                    engine.open(&names[number % names.len()], Open::create()).unwrap()
+                    engine.open(&names[number % names.len()], &how::create()).unwrap()
                 }
             };
             let opening: Vec<_> = (0..threads).map(|number| scope.spawn(open(number))).collect();
@@ -173,7 +182,7 @@ fn contract_06_a_handle_for_reading_reads_and_a_later_one_writes() {
     std::fs::copy("/bin/true", &program).unwrap();
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
     let engine = engine();
-    let reader = engine.open(&program, Open::read()).unwrap();
+    let reader = engine.open(&program, &how::read()).unwrap();
     let bytes = std::fs::read(&program).unwrap();
     assert_reads(&reader, &bytes);
     // (Another test may start a child just now, which has our descriptors for a moment.)
@@ -192,10 +201,10 @@ fn contract_06_a_file_that_is_being_read_can_be_opened_for_writing() {
         let bytes = pattern(round, 300_000);
         std::fs::write(&path, &bytes).unwrap();
         std::fs::File::open(&path).unwrap().sync_all().unwrap();
-        let reader = engine.open(&path, Open::read()).unwrap();
+        let reader = engine.open(&path, &how::read()).unwrap();
         if round % 5 == 0 {
             let contexts = ["1", "4"][round as usize / 5 % 2];
-            engine.set("contexts", contexts).unwrap();
+            knobs::set(&engine, "contexts", contexts).unwrap();
         }
         let stop = std::sync::atomic::AtomicBool::new(false);
         thread::scope(|scope| {
@@ -211,7 +220,7 @@ fn contract_06_a_file_that_is_being_read_can_be_opened_for_writing() {
             });
             let readers: Vec<_> = readers.collect();
             thread::sleep(Duration::from_millis(5));
-            let writer = engine.open(path, Open::write());
+            let writer = engine.open(path, &how::write());
             if let Ok(writer) = &writer {
                 writer.write_at(&pattern(77, 100_000), 0).unwrap();
                 writer.sync_data().unwrap();
@@ -234,22 +243,22 @@ fn past_the_cache_too_a_handle_for_reading_reads_and_a_later_one_writes() {
     std::fs::copy("/bin/true", &program).unwrap();
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
     let engine = engine();
-    let reader = engine.open_direct(&program, Open::read()).unwrap();
+    let reader = engine.open_direct(&program, &how::read()).unwrap();
     let runs = || Command::new(&program).status().is_ok_and(|status| status.success());
     assert!(eventually(SOON, runs), "{:?}", Command::new(&program).status());
-    let (read, buffer) = reader.read_at(vec![0; 4096], 0);
+    let (read, buffer) = reader.read_at(vec![0; 4096], 0).wait();
     assert_eq!(read.unwrap(), 4096);
     assert!(buffer[..] == std::fs::read(&program).unwrap()[..4096]);
-    let writer = engine.open_direct(&program, Open::write()).unwrap();
+    let writer = engine.open_direct(&program, &how::write()).unwrap();
     for (at, length) in [(0, 4096), (5000, 100)] {
         let data = pattern(at, length);
-        writer.write_at(data.clone(), at).0.unwrap();
-        let (read, buffer) = reader.read_at(vec![0; length], at);
+        writer.write_at(data.clone(), at).wait().0.unwrap();
+        let (read, buffer) = reader.read_at(vec![0; length], at).wait();
         assert_eq!((read.unwrap(), buffer), (length, data));
     }
-    writer.sync_data().unwrap();
+    writer.sync_data().wait().unwrap();
     drop(writer);
-    reader.close().unwrap();
+    reader.close().wait().unwrap();
 }
 
 #[test]
@@ -260,22 +269,22 @@ fn a_file_that_others_protect_is_read_and_not_written() {
         let path = directory.path().join("file");
         std::fs::write(&path, b"as it is").unwrap();
         let engine = engine();
-        let reader = engine.open(&path, Open::read()).unwrap();
+        let reader = engine.open(&path, &how::read()).unwrap();
         let file = std::fs::File::open(&path).unwrap();
         support::set_immutable(&file, true);
-        let refused = kind_of(engine.open(&path, Open::write()));
+        let refused = kind_of(engine.open(&path, &how::write()));
         support::set_immutable(&file, false);
         assert_eq!(refused, ErrorKind::PermissionDenied);
         assert_reads(&reader, b"as it is");
         drop(file);
-        engine.open(&path, Open::write()).unwrap().write_at(b"at", 0).unwrap();
+        engine.open(&path, &how::write()).unwrap().write_at(b"at", 0).unwrap();
         assert_reads(&reader, b"at it is");
     }
 }
 
 fn writes_follow(engine: &Engine, path: &Path, reader: &File, mut bytes: Vec<u8>) {
-    let writer = engine.open(path, Open::write()).unwrap();
-    let had = engine.open(path.with_extension("other"), Open::create()).unwrap();
+    let writer = engine.open(path, &how::write()).unwrap();
+    let had = engine.open(path.with_extension("other"), &how::create()).unwrap();
     assert_eq!(is_shared(&writer), is_shared(&had), "{}", writer.describe());
     for (at, length) in [(0, 10_000), (20_000, 5)] {
         let data = pattern(at as u64, length);
@@ -287,7 +296,7 @@ fn writes_follow(engine: &Engine, path: &Path, reader: &File, mut bytes: Vec<u8>
     writer.sync_data().unwrap();
     drop(writer);
     assert_reads(reader, &bytes);
-    engine.open(path, Open::write()).unwrap().close().unwrap();
+    engine.open(path, &how::write()).unwrap().close().unwrap();
     support::assert_on_disk(path, &bytes, "after both handles");
 }
 

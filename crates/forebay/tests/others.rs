@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, File, Open};
+use forebay::{Cursor, Engine, File, Options};
 use support::mount::{FileSystem, Mount};
 use support::other::{self, Other};
 use support::refused::{self, Threads};
-use support::{MIB, PAGE, pattern, process};
+use support::{MIB, PAGE, how, pattern, process};
 
 /// Nothing is written before somebody asks for it.
 const LATE: Duration = Duration::from_secs(3600);
@@ -29,7 +29,8 @@ fn another_program() {
 }
 
 fn lazy_engine() -> Engine {
-    Engine::builder().cache_bytes(32 << 20).dirty_age(LATE).build().unwrap()
+    Engine::start(Options { cache_bytes: Some(32 << 20), dirty_age: LATE, ..Options::default() })
+        .unwrap()
 }
 
 /// Runs a test in a directory of the file system that is built on, and on one of XFS and of ext4.
@@ -53,7 +54,7 @@ fn at_once(test: &str, run: impl Fn(&[PathBuf])) {
 
 /// A file that another program has open as well.
 fn shared(engine: &Engine, path: &Path) -> (File, Other) {
-    let file = engine.open(path, Open::create()).unwrap();
+    let file = engine.open(path, &how::create()).unwrap();
     let mut other = Other::start();
     other.open("both", path);
     assert!(file.describe().contains("shared"), "{}", file.describe());
@@ -70,7 +71,7 @@ fn contract_06_an_append_goes_behind_what_another_program_appended() {
         file.sync_data().unwrap();
         other.do_now("write 3000 5000 2");
         assert_eq!(file.append(&pattern(3, 3000)).unwrap(), 8000);
-        assert_eq!(file.cursor().file().len().unwrap(), 11_000);
+        assert_eq!(Cursor::new(&file).get_ref().len().unwrap(), 11_000);
         // Not written yet: the end is where ours is.
         assert_eq!(file.append(&pattern(4, 3000)).unwrap(), 11_000);
         file.sync_data().unwrap();
@@ -91,7 +92,7 @@ fn contract_06_a_size_that_the_file_system_does_not_report_is_an_error() {
     let engine = lazy_engine();
     let path = directory.path().join("file");
     let (file, mut other) = shared(&engine, &path);
-    let copy = engine.open(directory.path().join("copy"), Open::create()).unwrap();
+    let copy = engine.open(directory.path().join("copy"), &how::create()).unwrap();
     file.write_at(&pattern(1, 12_000), 0).unwrap();
     file.sync_data().unwrap();
     other.do_now("write 12000 5000 2");
@@ -104,15 +105,14 @@ fn contract_06_a_size_that_the_file_system_does_not_report_is_an_error() {
             Err(error) => assert_eq!(error.os_error(), Some(libc::EIO), "{what}: {error}"),
         };
         failed("length", file.len());
-        failed("whether it is empty", file.is_empty().map(u64::from));
         failed("metadata", file.metadata().map(|metadata| metadata.len));
         failed("append", file.append(b"lost"));
         failed("allocation", file.allocate(0, MIB).map(|()| 0));
         failed("hole", file.punch_hole(0, 12_000).map(|()| 0));
         failed("copy", engine.copy(&file, &copy));
         failed("read", file.read_at(&mut [0; 10], 0).map(|read| read as u64));
-        assert!(file.cursor().seek(SeekFrom::End(0)).is_err());
-        assert!(engine.open(&path, Open::write().truncate(true)).is_err());
+        assert!(Cursor::new(&file).seek(SeekFrom::End(0)).is_err());
+        assert!(engine.open(&path, how::write().truncate(true)).is_err());
     };
     std::thread::scope(|scope| scope.spawn(without_size).join()).unwrap();
     file.sync_all().unwrap();
@@ -129,7 +129,7 @@ fn contract_06_the_length_is_the_one_on_disk() {
         let engine = lazy_engine();
         let path = directory.join("file");
         let (file, mut other) = shared(&engine, &path);
-        let reader = engine.open(&path, Open::read()).unwrap();
+        let reader = engine.open(&path, &how::read()).unwrap();
         file.write_at(&pattern(1, 5000), 0).unwrap();
         file.sync_data().unwrap();
         other.do_now("write 5000 2000 2");
@@ -158,7 +158,7 @@ fn contract_06_the_length_is_the_one_on_disk() {
         reader.close().unwrap();
 
         // One that is open for reading alone has no lease.
-        let reader = engine.open(&path, Open::read()).unwrap();
+        let reader = engine.open(&path, &how::read()).unwrap();
         other.do_now("write 0 300 1");
         assert_eq!(reader.len().unwrap(), 300);
         reader.close().unwrap();
@@ -183,7 +183,7 @@ fn contract_06_bytes_of_others_in_a_page_that_is_kept_survive() {
             };
             write(&file, before.start, &pattern(2, (before.end - before.start) as usize));
             // Written out for another handle that closes, and kept for a flush.
-            engine.open(&path, Open::write()).unwrap().close().unwrap();
+            engine.open(&path, &how::write()).unwrap().close().unwrap();
             other.do_now("write 200 100 3");
             other.do_now("sync");
             write(&file, 100, &pattern(4, 50));
@@ -247,10 +247,11 @@ fn contract_06_bytes_of_others_between_ours_survive() {
 #[test]
 fn contract_08_an_append_is_not_behind_an_end_that_was_cut() {
     let directory = support::directory();
-    let engine = Engine::builder().cache_bytes(32 << 20).build().unwrap();
+    let engine =
+        Engine::start(Options { cache_bytes: Some(32 << 20), ..Options::default() }).unwrap();
     for is_shared in [false, true] {
         let path = directory.path().join(is_shared.to_string());
-        let file = engine.open(&path, Open::create()).unwrap();
+        let file = engine.open(&path, &how::create()).unwrap();
         let _reader = is_shared.then(|| std::fs::File::open(&path).unwrap());
         for round in 0..30 {
             std::thread::scope(|scope| {
@@ -406,7 +407,7 @@ fn pin(thread: libc::pid_t) {
 
 /// In the child: opens new files with leases; prints `no lease` if one has none.
 fn leased_in_child(engine: &Engine, paths: &[PathBuf]) -> Option<Vec<File>> {
-    let open = |path: &PathBuf| engine.open(path, Open::create()).unwrap();
+    let open = |path: &PathBuf| engine.open(path, &how::create()).unwrap();
     let files: Vec<File> = paths.iter().map(open).collect();
     if files.iter().any(|file| file.describe().contains("shared")) {
         process::report(format_args!("no lease"));
@@ -504,11 +505,12 @@ fn contract_06_what_others_appended_while_we_were_stopped_survives() {
 #[test]
 fn a_child_that_has_space_beyond_the_end() {
     let Some(paths) = paths_of_task(2) else { return };
-    let engine = Engine::builder()
-        .cache_bytes(32 << 20)
-        .dirty_age(Duration::from_millis(5))
-        .build()
-        .unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(32 << 20),
+        dirty_age: Duration::from_millis(5),
+        ..Options::default()
+    })
+    .unwrap();
     let Some(files) = leased_in_child(&engine, &paths) else { return };
     for file in &files {
         for at in 0..800 {
@@ -555,7 +557,7 @@ fn contract_06_two_programs_begin_one_log() {
                 }
             });
             for (log, path) in paths.iter().enumerate() {
-                let file = engine.open(path, Open::append()).unwrap();
+                let file = engine.open(path, &how::append()).unwrap();
                 while written.load(Ordering::Acquire) <= log {
                     std::thread::yield_now();
                 }
@@ -576,7 +578,7 @@ fn contract_06_an_allocation_cuts_off_nothing_that_others_append() {
     everywhere("allocated", |directory| {
         let path = directory.join("file");
         let engine = lazy_engine();
-        let file = engine.open(&path, Open::create()).unwrap();
+        let file = engine.open(&path, &how::create()).unwrap();
         let is_over = AtomicBool::new(false);
         let blocks = std::thread::scope(|scope| {
             let appended = scope.spawn(|| {

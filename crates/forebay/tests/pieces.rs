@@ -8,12 +8,12 @@ use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 
-use forebay::policy::Backend;
-use forebay::{Engine, Open};
+use forebay::options::Backend;
+use forebay::{Engine, Options};
 use forebay_block::random::Random;
 use rustix::fs::FallocateFlags;
 use support::mount::{FileSystem, Mount};
-use support::{MIB, pattern};
+use support::{MIB, how, pattern};
 
 const FILES: u64 = 250;
 const APPENDS: u64 = 40;
@@ -47,13 +47,13 @@ fn contract_13_reads_across_the_end_do_not_fail_where_free_space_is_in_pieces() 
     let Some(mount) = Mount::new(test, FileSystem::XfsOfFour, 400 * MIB) else { return };
     fragment(&mount.path());
     for backend in [Backend::Auto, Backend::Threads] {
-        let engine = Engine::builder().engine(backend).build().unwrap();
+        let engine = Engine::start(Options { backend, ..Options::default() }).unwrap();
         let mut random = Random::new(7);
         for number in 0..FILES {
             let path = mount.path().join(number.to_string());
             // Another program appends, through the page cache of the kernel.
             let mut other = std::fs::File::create(&path).unwrap();
-            let file = engine.open_direct(&path, Open::read()).unwrap();
+            let file = engine.open_direct(&path, &how::read()).unwrap();
             let mut content = Vec::new();
             for _ in 0..APPENDS {
                 let more = pattern(content.len() as u64, 1 + random.below(20_000) as usize);
@@ -62,13 +62,13 @@ fn contract_13_reads_across_the_end_do_not_fail_where_free_space_is_in_pieces() 
                 let end = content.len() as u64;
                 let from = end.saturating_sub(random.below(9_000));
                 let length = [4096, 16_384, 65_536][random.below(3) as usize];
-                let (read, bytes) = file.read_at(vec![0; length], from);
+                let (read, bytes) = file.read_at(vec![0; length], from).wait();
                 let expected = &content[from as usize..];
                 let expected = &expected[..expected.len().min(length)];
                 assert_eq!(read.unwrap(), expected.len(), "{path:?} at {from} of {end}");
                 assert_eq!(&bytes[..expected.len()], expected, "{path:?} at {from}");
             }
-            file.close().unwrap();
+            file.close().wait().unwrap();
             std::fs::remove_file(&path).unwrap();
         }
     }

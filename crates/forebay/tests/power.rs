@@ -13,12 +13,12 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, ErrorKind, File, Open};
+use forebay::{AsyncFile, Engine, ErrorKind, File};
 use support::load::{
     count_engine_panics, elsewhere_all_is_well, engine, lose_power_under_load, no_engine_panics,
 };
 use support::mount::{FileSystem, Mount};
-use support::{MIB, within};
+use support::{MIB, how, within};
 
 #[test]
 fn contract_03_and_01_power_lost_on_xfs() {
@@ -44,7 +44,7 @@ fn contract_02_a_writer_that_never_syncs_hears_of_a_dead_device() {
     count_engine_panics();
     let errors = Arc::default();
     let engine = engine(&errors);
-    let file = engine.open(mount.path().join("file"), Open::create()).unwrap();
+    let file = engine.open(mount.path().join("file"), &how::create()).unwrap();
     file.write_at(&[1; 4096], 0).unwrap();
     mount.cut_off();
     let error = within(Duration::from_secs(10), "a writer on a dead file system", move || {
@@ -106,7 +106,7 @@ fn contract_02_a_close_given_up_at_any_moment_calls_the_callback_once() {
 }
 
 fn files(engine: &Engine, mount: &Mount) -> Vec<File> {
-    let open = |n| engine.open(mount.path().join(format!("file{n}")), Open::create()).unwrap();
+    let open = |n| engine.open(mount.path().join(format!("file{n}")), &how::create()).unwrap();
     (0..64).map(open).collect()
 }
 
@@ -114,7 +114,7 @@ fn files(engine: &Engine, mount: &Mount) -> Vec<File> {
 /// thread.
 fn begin_to_close(file: File) -> Option<Pin<Box<impl Future<Output = forebay::Result<()>>>>> {
     file.write_at(&[1; 40960], 0).unwrap();
-    let mut closing = Box::pin(file.close_async());
+    let mut closing = Box::pin(AsyncFile::close(file));
     match closing.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Pending => Some(closing),
         Poll::Ready(result) => {
@@ -134,7 +134,7 @@ fn contract_02_and_05_a_dropped_file_calls_the_callback() {
     count_engine_panics();
     let errors: Arc<Mutex<Vec<String>>> = Arc::default();
     let engine = engine(&errors);
-    let file = engine.open(mount.path().join("file"), Open::create()).unwrap();
+    let file = engine.open(mount.path().join("file"), &how::create()).unwrap();
     mount.cut_off();
     file.write_at(&[1; 40960], 0).unwrap();
     drop(file);

@@ -4,9 +4,10 @@ mod support;
 
 use std::fs;
 
-use forebay::policy::ContextPriority;
-use forebay::{Engine, ErrorKind, Open};
-use support::{PAGE, is_root, skip};
+use forebay::options::ContextPriority;
+use forebay::options::Contexts;
+use forebay::{Engine, ErrorKind, Options};
+use support::{PAGE, how, is_root, knobs, skip};
 
 /// Scheduling policies of the writeback threads of this process.
 fn policies() -> Vec<libc::c_int> {
@@ -43,8 +44,13 @@ fn without_the_right<T: Send>(run: impl FnOnce() -> T + Send) -> T {
 
 #[test]
 fn contexts_get_a_real_time_priority_and_lose_it() {
-    let builder = || Engine::builder().cache_bytes(8 << 20).set("contexts", "2").unwrap();
-    let engine = match builder().context_priority(ContextPriority::Realtime).build() {
+    let options = || Options {
+        cache_bytes: Some(8 << 20),
+        contexts: Contexts::Fixed(2),
+        ..Options::default()
+    };
+    let realtime = || Options { context_priority: ContextPriority::Realtime, ..options() };
+    let engine = match Engine::start(realtime()) {
         Ok(engine) => engine,
         Err(error) if !is_root() && error.kind() == ErrorKind::NotPermitted => {
             return skip("contexts_get_a_real_time_priority_and_lose_it", &error.to_string());
@@ -52,7 +58,7 @@ fn contexts_get_a_real_time_priority_and_lose_it() {
         Err(error) => panic!("{error}"),
     };
     let directory = support::directory();
-    let file = engine.open(directory.path().join("file"), Open::create()).unwrap();
+    let file = engine.open(directory.path().join("file"), &how::create()).unwrap();
     // The threads take changes in order, so a sync follows the change.
     let write = |byte| {
         file.write_at(&[byte; PAGE as usize], 0).unwrap();
@@ -61,11 +67,11 @@ fn contexts_get_a_real_time_priority_and_lose_it() {
     write(1);
     assert!(policies().contains(&libc::SCHED_FIFO), "{:?}", policies());
     let refused = without_the_right(|| {
-        engine.set("context_priority", "normal").unwrap();
-        engine.set("context_priority", "realtime").unwrap_err()
+        knobs::set(&engine, "context_priority", "normal").unwrap();
+        knobs::set(&engine, "context_priority", "realtime").unwrap_err()
     });
     assert_eq!(refused.kind(), ErrorKind::NotPermitted);
-    assert_eq!(engine.get("context_priority").unwrap(), "normal");
+    assert_eq!(knobs::get(&engine, "context_priority"), "normal");
     let soon = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while policies() != [libc::SCHED_OTHER; 2] {
         assert!(std::time::Instant::now() < soon, "{:?}", policies());
@@ -77,7 +83,8 @@ fn contexts_get_a_real_time_priority_and_lose_it() {
 #[test]
 fn without_the_right_it_is_refused_with_the_remedy() {
     let refused = without_the_right(|| {
-        Engine::builder().context_priority(ContextPriority::Realtime).build().unwrap_err()
+        Engine::start(Options { context_priority: ContextPriority::Realtime, ..Options::default() })
+            .unwrap_err()
     });
     assert_eq!(refused.kind(), ErrorKind::NotPermitted);
     let text = refused.to_string();

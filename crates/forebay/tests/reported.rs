@@ -6,7 +6,8 @@ use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use forebay::{Engine, Open};
+use forebay::{Cursor, Engine};
+use support::how;
 use support::pattern;
 
 /// `choll/xtr#7`: a wait that a signal interrupted was an error, appends to a file that existed
@@ -45,7 +46,7 @@ fn contract_13_signals_interrupt_nothing_and_appends_leave_no_hole() {
             }
         });
         let engine = Engine::new().unwrap();
-        let log = engine.open(&path, Open::append()).unwrap();
+        let log = engine.open(&path, &how::append()).unwrap();
         let work = |who: u64| {
             for turn in 0..60 {
                 log.append(&pattern(who, 10_000 + turn * 300)).unwrap();
@@ -89,9 +90,9 @@ fn contract_13_signals_interrupt_nothing_and_appends_leave_no_hole() {
 fn contract_01_writes_without_an_offset_follow_each_other() {
     let directory = support::directory();
     let engine = Engine::new().unwrap();
-    let file = engine.open(directory.path().join("file"), Open::create()).unwrap();
+    let file = engine.open(directory.path().join("file"), &how::create()).unwrap();
     let want = pattern(7, 300_000);
-    let mut cursor = file.cursor();
+    let mut cursor = Cursor::new(&file);
     for piece in want.chunks(16_384) {
         cursor.write_all(piece).unwrap();
     }

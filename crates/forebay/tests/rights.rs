@@ -2,11 +2,12 @@
 
 mod support;
 
-use forebay::{Engine, ErrorKind, Open};
+use forebay::{Engine, ErrorKind, OpenOptions, Options};
+use support::how;
 use support::process;
 
 fn small_engine() -> Engine {
-    Engine::builder().cache_bytes(8 << 20).build().unwrap()
+    Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() }).unwrap()
 }
 
 #[test]
@@ -21,17 +22,17 @@ fn a_file_that_may_not_be_both_read_and_written_is_refused_with_a_remedy() {
     std::fs::write(&path, b"text").unwrap();
     let engine = small_engine();
     process::shell("chmod 400 \"$1\"", &path).unwrap();
-    let file = engine.open(&path, Open::read()).unwrap();
+    let file = engine.open(&path, &how::read()).unwrap();
     let mut read = [0; 4];
     assert_eq!(file.read_at(&mut read, 0).unwrap(), 4);
-    let refused = |open: Open| {
+    let refused = |open: &OpenOptions| {
         let error = engine.open(&path, open).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
         error.to_string()
     };
     for mode in ["400", "200"] {
         process::shell(&format!("chmod {mode} \"$1\""), &path).unwrap();
-        for open in [Open::write(), Open::append(), Open::write().truncate(true)] {
+        for open in [&how::write(), &how::append(), how::write().truncate(true)] {
             let said = refused(open);
             assert!(said.contains("(writing needs read permission, too"), "{said}");
         }
@@ -39,7 +40,7 @@ fn a_file_that_may_not_be_both_read_and_written_is_refused_with_a_remedy() {
         assert_eq!(file.read_at(&mut read, 0).unwrap(), 4);
     }
     file.close().unwrap();
-    refused(Open::read());
+    refused(&how::read());
 }
 
 #[test]
@@ -53,10 +54,10 @@ fn a_file_that_may_only_be_appended_to_is_refused_with_a_remedy() {
         return;
     }
     let engine = small_engine();
-    let refused = |open: Open| engine.open(&path, open).unwrap_err();
-    let errors = [Open::append(), Open::write(), Open::write().truncate(true)].map(refused);
+    let refused = |open: &OpenOptions| engine.open(&path, open).unwrap_err();
+    let errors = [&how::append(), &how::write(), how::write().truncate(true)].map(refused);
     let mut read = [0; 4];
-    let found = engine.open(&path, Open::read()).and_then(|file| file.read_at(&mut read, 0));
+    let found = engine.open(&path, &how::read()).and_then(|file| file.read_at(&mut read, 0));
     process::shell("chattr -a \"$1\"", &path).unwrap();
     for error in errors {
         assert_eq!(

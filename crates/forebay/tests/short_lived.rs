@@ -6,19 +6,20 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, ErrorKind, Open};
+use forebay::{Engine, ErrorKind, OpenOptions, Options};
 use support::MIB;
+use support::how;
 
 const ROUNDS: u32 = 300;
 
 fn engine() -> Engine {
-    Engine::builder().cache_bytes(16 * MIB).build().unwrap()
+    Engine::start(Options { cache_bytes: Some(16 * MIB), ..Options::default() }).unwrap()
 }
 
 /// Writes a file under a temporary name, and renames it.
 fn put(engine: &Engine, directory: &Path, name: &str, content: &[u8]) {
     let (new, path) = (directory.join(format!("{name}.new")), directory.join(name));
-    let file = engine.open(&new, Open::temporary()).unwrap();
+    let file = engine.open(&new, &how::temporary()).unwrap();
     file.write_at(content, 0).unwrap();
     file.sync_data().unwrap();
     assert_eq!(fs::read(&new).unwrap(), content, "others see what was synced");
@@ -39,7 +40,7 @@ fn open_files(directory: &Path) -> usize {
 fn contract_01_a_temporary_file_is_synced_without_its_directory() {
     let directory = support::directory();
     let engine = engine();
-    let flushes = |open: Open, name: &str| {
+    let flushes = |open: &OpenOptions, name: &str| {
         let file = engine.open(directory.path().join(name), open).unwrap();
         file.write_at(&[1; 4096], 0).unwrap();
         let before = engine.stats().bios;
@@ -48,10 +49,10 @@ fn contract_01_a_temporary_file_is_synced_without_its_directory() {
         file.close().unwrap();
         made
     };
-    assert_eq!(flushes(Open::create_new(), "a"), 3, "a write, the file and its directory");
-    assert_eq!(flushes(Open::temporary(), "b"), 2);
+    assert_eq!(flushes(&how::create_new(), "a"), 3, "a write, the file and its directory");
+    assert_eq!(flushes(&how::temporary(), "b"), 2);
     // Nor by a later sync: the program does that.
-    let file = engine.open(directory.path().join("b"), Open::write()).unwrap();
+    let file = engine.open(directory.path().join("b"), &how::write()).unwrap();
     let before = engine.stats().bios;
     file.sync_all().unwrap();
     assert_eq!(engine.stats().bios - before, 1);
@@ -63,15 +64,15 @@ fn a_temporary_file_must_not_exist_and_is_an_ordinary_one_when_opened_again() {
     let engine = engine();
     let path = directory.path().join("file");
     fs::write(&path, b"there").unwrap();
-    let refused = engine.open(&path, Open::temporary()).unwrap_err();
+    let refused = engine.open(&path, &how::temporary()).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::AlreadyExists);
     put(&engine, directory.path(), "file", b"a new version");
-    let file = engine.open(&path, Open::write()).unwrap();
+    let file = engine.open(&path, &how::write()).unwrap();
     let mut found = [0; 13];
     file.read_exact_at(&mut found, 0).unwrap();
     assert_eq!(&found, b"a new version");
     let other = Engine::new().unwrap();
-    assert_eq!(other.open(&path, Open::write()).unwrap_err().kind(), ErrorKind::Busy);
+    assert_eq!(other.open(&path, &how::write()).unwrap_err().kind(), ErrorKind::Busy);
 }
 
 /// Every caller reads back what another engine finds.
@@ -94,7 +95,7 @@ fn contract_05_files_closed_by_their_callers_are_whole_and_leave_no_descriptor()
                         continue;
                     }
                     let path = directory.join(&name);
-                    let file = engine.open(&path, Open::create_new()).unwrap();
+                    let file = engine.open(&path, &how::create_new()).unwrap();
                     file.write_at(&content(thread, round), 0).unwrap();
                     match round % 3 {
                         0 => file.sync_all().and_then(|()| file.close()).unwrap(),
@@ -102,14 +103,14 @@ fn contract_05_files_closed_by_their_callers_are_whole_and_leave_no_descriptor()
                         _ => drop(file),
                     }
                     // At once, while the last handle may still be on its way.
-                    let again = engine.open(&path, Open::write()).unwrap();
+                    let again = engine.open(&path, &how::write()).unwrap();
                     assert_eq!(again.len().unwrap(), content(thread, round).len() as u64);
                     again.close().unwrap();
                 }
             });
         }
     });
-    let one = engine.open(directory.path().join("0-0"), Open::read()).unwrap();
+    let one = engine.open(directory.path().join("0-0"), &how::read()).unwrap();
     assert!(open_files(directory.path()) > 0, "open files are counted");
     drop(one);
     // Messages keep some closed files until a context wakes.
@@ -131,13 +132,17 @@ fn contract_05_files_closed_by_their_callers_are_whole_and_leave_no_descriptor()
 #[test]
 fn contract_04_a_page_is_written_by_its_age_after_many_quiet_files() {
     let directory = support::directory();
-    let builder = Engine::builder().cache_bytes(16 * MIB);
-    let engine = builder.dirty_age(Duration::from_millis(400)).build().unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(16 * MIB),
+        dirty_age: Duration::from_millis(400),
+        ..Options::default()
+    })
+    .unwrap();
     for round in 0..50 {
         put(&engine, directory.path(), &format!("quiet-{round}"), &[7; 5000]);
     }
     let path = directory.path().join("late");
-    let file = engine.open(&path, Open::create_new()).unwrap();
+    let file = engine.open(&path, &how::create_new()).unwrap();
     file.write_at(&[9; 8192], 0).unwrap();
     let deadline = Instant::now() + Duration::from_secs(10);
     while fs::metadata(&path).unwrap().len() < 8192 {

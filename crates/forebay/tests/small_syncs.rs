@@ -7,14 +7,15 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, Open};
+use forebay::{Engine, Options};
 use forebay_block::random::Random;
 use support::MIB;
+use support::how;
 
 const PAGE: u64 = 4096;
 
 fn engine() -> Engine {
-    Engine::builder().cache_bytes(16 * MIB).build().unwrap()
+    Engine::start(Options { cache_bytes: Some(16 * MIB), ..Options::default() }).unwrap()
 }
 
 /// Two threads write pages of their own, and sync them. A third one cuts the file behind these
@@ -25,7 +26,7 @@ fn contract_01_two_threads_sync_a_file_while_a_third_truncates_it() {
     let directory = support::directory();
     let path = directory.path().join("file");
     let engine = engine();
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     file.set_len(2 * PAGES * PAGE).unwrap();
     let is_over = AtomicBool::new(false);
     let end = Instant::now() + Duration::from_secs(2);
@@ -63,7 +64,7 @@ fn contract_01_two_threads_sync_a_file_while_a_third_truncates_it() {
         scope.spawn(move || {
             let mut context = std::task::Context::from_waker(std::task::Waker::noop());
             while !is_over.load(Ordering::Relaxed) {
-                let mut sync = Box::pin(file.sync_data_async());
+                let mut sync = Box::pin(file.asynchronous().sync_data());
                 let _ = sync.as_mut().poll(&mut context);
                 drop(sync);
                 std::thread::yield_now();

@@ -17,11 +17,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use forebay::{Engine, File, Open};
+use forebay::{Engine, File, Keeper, Options};
 use forebay_block::random::{Random, mix};
 use support::kept::{self, SOON, adopt_orphans, wait_for_orphan};
 use support::mount::{FileSystem, Mount};
-use support::{MIB, directory, eventually, process};
+use support::{MIB, directory, eventually, how, process};
 
 const CHILD: &str = "child_that_dies";
 
@@ -194,18 +194,20 @@ fn child_that_dies() {
     let task = Task::of(&task);
     no_core();
     let mut random = Random::new(task.seed);
-    let engine = Engine::builder()
-        .cache_bytes(24 << 20)
-        .dirty_bytes(6 << 20)
-        .background_bytes((1 + random.below(6)) << 20)
-        .dirty_age(Duration::from_millis(1 + random.below(60)))
-        .survive(kept::keeper().log(task.log()))
-        .build()
-        .unwrap();
+    let engine = Engine::builder(Options {
+        cache_bytes: Some(24 << 20),
+        dirty_bytes: Some(6 << 20),
+        background_bytes: Some((1 + random.below(6)) << 20),
+        dirty_age: Duration::from_millis(1 + random.below(60)),
+        ..Options::default()
+    })
+    .survive(Keeper { log: Some(task.log()), ..kept::keeper() })
+    .build()
+    .unwrap();
     let reported = Reported::map(&task.progress());
     // Of the last one there is no lease: somebody else has it open.
     let _other = std::fs::File::open(task.file(FILES - 1)).unwrap();
-    let gone = engine.open(task.directory.join("gone"), Open::create_new()).unwrap();
+    let gone = engine.open(task.directory.join("gone"), &how::create_new()).unwrap();
     std::fs::remove_file(task.directory.join("gone")).unwrap();
     gone.write_at(&[1; 100_000], 50_000).unwrap();
     process::report(format_args!("{}", engine.keeper().unwrap().process.unwrap()));
@@ -238,7 +240,7 @@ fn no_core() {
 
 fn write_on(engine: &Engine, task: &Task, number: usize, reported: &Reported) {
     let path = task.file(number);
-    let open = || engine.open(&path, Open::write()).unwrap();
+    let open = || engine.open(&path, &how::write()).unwrap();
     let mut file = open();
     let mut workload = task.workload(number, file.len().unwrap());
     loop {

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use forebay::{Engine, File, Open};
+use forebay::{Engine, File, Options, inside};
 use forebay_uring::arena::Arena;
 use forebay_uring::header::FrameState;
 use support::stopped::{Account, accounts, has_memory, own_arena};
-use support::{MIB, PAGE, eventually, pattern, process};
+use support::{MIB, PAGE, eventually, how, pattern, process};
 use tempfile::TempDir;
 
 /// The memory is found as that of the only engine.
@@ -37,12 +37,13 @@ impl Bench {
             eventually(SOON, || !has_memory()),
             "the memory of the one before goes with its last thread"
         );
-        let engine = Engine::builder()
-            .survivable()
-            .cache_bytes(8 << 20)
-            .dirty_bytes(4 << 20)
-            .dirty_age(LATE);
-        let engine = engine.build().unwrap();
+        let builder = Engine::builder(Options {
+            cache_bytes: Some(8 << 20),
+            dirty_bytes: Some(4 << 20),
+            dirty_age: LATE,
+            ..Options::default()
+        });
+        let engine = inside::survivable(builder).build().unwrap();
         Self { arena: own_arena(), engine, directory: support::directory(), _only: only }
     }
 
@@ -51,7 +52,7 @@ impl Bench {
     }
 
     fn open(&self) -> File {
-        self.engine.open(self.path(), Open::create()).unwrap()
+        self.engine.open(self.path(), &how::create()).unwrap()
     }
 
     /// A file of this many bytes of a pattern, opened; nothing of it is here.
@@ -163,7 +164,7 @@ fn what_is_written_is_clean_where_the_file_is_ours_alone() {
 #[test]
 fn what_is_not_kept_is_not_said() {
     let bench = Bench::new();
-    let file = bench.engine.open(bench.path(), Open::create().uncached(true)).unwrap();
+    let file = bench.engine.open(bench.path(), how::create().uncached(true)).unwrap();
     file.write_at(&pattern(1, 1 << 20), 0).unwrap();
     file.sync_data().unwrap();
     assert_eq!((bench.dirty(), bench.clean()), (vec![], vec![]));
@@ -192,7 +193,7 @@ fn nothing_is_said_of_what_was_dropped() {
     let file = bench.open_with(20_000);
     file.write_at(&pattern(2, 30_000), 2000).unwrap();
     file.write_at(&pattern(2, 30), 19_000).unwrap();
-    file.discard_dirty().unwrap();
+    file.abandon_unwritten().unwrap();
     assert_eq!((bench.dirty(), bench.account().record.size), (vec![], 20_000));
     file.close().unwrap();
     assert!(std::fs::read(bench.path()).unwrap() == pattern(1, 20_000));
@@ -272,7 +273,7 @@ fn a_closed_file_has_left_and_the_next_of_its_number_is_another() {
     file.write_at(&pattern(2, 20_000), 100).unwrap();
     file.close().unwrap();
     assert!(accounts(&bench.arena).is_empty());
-    let other = bench.engine.open(bench.directory.path().join("other"), Open::create()).unwrap();
+    let other = bench.engine.open(bench.directory.path().join("other"), &how::create()).unwrap();
     let second = bench.account().record;
     assert!(second.created);
     assert_ne!((first.generation, first.identity), (second.generation, second.identity));
@@ -290,7 +291,7 @@ fn read_only(path: &Path, bench: &Bench) {
     if support::is_root() {
         return support::skip("read_only", "nothing is read-only to root");
     }
-    let file = bench.engine.open(path, Open::read()).unwrap();
+    let file = bench.engine.open(path, &how::read()).unwrap();
     file.read_at(&mut [0; 100], 0).unwrap();
     assert!(accounts(&bench.arena).is_empty());
     file.close().unwrap();

@@ -12,13 +12,13 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, Open};
+use forebay::{Engine, Options, inside};
 use forebay_block::random::{Random, mix};
 use forebay_uring::arena::Arena;
 use forebay_uring::header::FrameState;
 use forebay_uring::records::FileRecord;
 use support::stopped::{Account, Stopped, accounts};
-use support::{MIB, PAGE, process};
+use support::{MIB, PAGE, how, knobs, process};
 
 const CHILD: &str = "child_that_is_stopped";
 
@@ -128,19 +128,20 @@ fn child_that_is_stopped() {
     let [directory, seed, by, steps, are_shared] =
         task.split('\n').collect::<Vec<_>>().try_into().unwrap();
     let (directory, seed): (&Path, u64) = (directory.as_ref(), seed.parse().unwrap());
-    let engine = Engine::builder()
-        .survivable()
-        .cache_bytes(8 << 20)
-        .dirty_bytes(4 << 20)
-        .background_bytes(1 << 20)
-        .buffer_bytes(16 << 20)
-        .dirty_age(Duration::from_millis(1 + seed % 20))
-        .set("engine", by)
-        .unwrap()
-        .build()
-        .unwrap();
+    let builder = Engine::builder(knobs::named(
+        Options {
+            cache_bytes: Some(8 << 20),
+            dirty_bytes: Some(4 << 20),
+            background_bytes: Some(1 << 20),
+            buffer_bytes: 16 << 20,
+            dirty_age: Duration::from_millis(1 + seed % 20),
+            ..Options::default()
+        },
+        [("backend", by)],
+    ));
+    let engine = inside::survivable(builder).build().unwrap();
     let open = |file, uncached| {
-        Some(engine.open(path_of(directory, file), Open::create().uncached(uncached)).unwrap())
+        Some(engine.open(path_of(directory, file), how::create().uncached(uncached)).unwrap())
     };
     if seed.is_multiple_of(3) {
         keep_changing_contexts(&engine);
@@ -183,11 +184,11 @@ fn child_that_is_stopped() {
 
 /// Files go from context to context all the time.
 fn keep_changing_contexts(engine: &Engine) {
-    engine.set("affinity", "hash").unwrap();
+    knobs::set(&engine, "affinity", "hash").unwrap();
     let engine = engine.clone();
     std::thread::spawn(move || {
         for number in ["1", "4", "2", "3"].iter().cycle() {
-            engine.set("contexts", number).unwrap();
+            knobs::set(&engine, "contexts", number).unwrap();
             std::thread::sleep(Duration::from_millis(2));
         }
     });

@@ -8,17 +8,19 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use forebay::{Engine, Open};
+use forebay::{Engine, Options};
+use support::how;
 
 /// A small cache whose pages are never written for their age: whoever waits is helped by something
 /// else, or never.
 fn tight_engine() -> Engine {
-    Engine::builder()
-        .cache_bytes(8 << 20)
-        .dirty_bytes(4 << 20)
-        .dirty_age(Duration::from_secs(3600))
-        .build()
-        .unwrap()
+    Engine::start(Options {
+        cache_bytes: Some(8 << 20),
+        dirty_bytes: Some(4 << 20),
+        dirty_age: Duration::from_secs(3600),
+        ..Options::default()
+    })
+    .unwrap()
 }
 
 /// Files that went quiet after having been granted room must not keep it from those that write.
@@ -28,7 +30,7 @@ fn contract_12_quiet_files_give_their_room_back() {
     let engine = tight_engine();
     let files: Vec<_> = (0..64)
         .map(|number| {
-            engine.open(directory.path().join(format!("{number}")), Open::create_new()).unwrap()
+            engine.open(directory.path().join(format!("{number}")), &how::create_new()).unwrap()
         })
         .collect();
     let block = vec![7; 64 << 10];
@@ -58,7 +60,7 @@ fn contract_12_many_small_files_at_the_limit_go_on() {
     let engine = tight_engine();
     let open = |number: usize| {
         let file =
-            engine.open(directory.path().join(format!("{number}")), Open::create_new()).unwrap();
+            engine.open(directory.path().join(format!("{number}")), &how::create_new()).unwrap();
         file.write_at(b"a little", 0).unwrap();
         file
     };
@@ -74,8 +76,9 @@ fn contract_15_uncached_writers_of_a_file_take_turns() {
     const BLOCK: usize = 128 << 10;
     const ROUNDS: usize = 60;
     let directory = tempfile::tempdir_in(".").unwrap();
-    let engine = Engine::builder().cache_bytes(64 << 20).uncached(true).build().unwrap();
-    let file = engine.open(directory.path().join("file"), Open::create_new()).unwrap();
+    let options = Options { cache_bytes: Some(64 << 20), uncached: true, ..Options::default() };
+    let engine = Engine::start(options).unwrap();
+    let file = engine.open(directory.path().join("file"), &how::create_new()).unwrap();
     let (block, written) = (vec![7; BLOCK], [const { Cell::new(0usize) }; WRITERS]);
     let largest_lead = Cell::new(0);
     let writer = |number: usize| {
@@ -83,7 +86,7 @@ fn contract_15_uncached_writers_of_a_file_take_turns() {
         Box::pin(async move {
             for round in 0..ROUNDS {
                 let at = (round * WRITERS + number) * BLOCK;
-                file.write_at_async(block, at as u64).await.unwrap();
+                file.asynchronous().write_at(block, at as u64).await.unwrap();
                 written[number].set(round + 1);
                 let least = written.iter().map(Cell::get).min().unwrap();
                 largest_lead.set(largest_lead.get().max(round + 1 - least));

@@ -3,8 +3,8 @@
 
 mod support;
 
-use forebay::{Engine, Open};
-use support::{MIB, directory, pattern};
+use forebay::{Engine, Options};
+use support::{MIB, directory, how, knobs, pattern};
 
 /// Memory this process has touched, shared or its own: the cache is of either kind.
 fn touched() -> u64 {
@@ -17,10 +17,15 @@ fn touched() -> u64 {
 #[test]
 fn what_passes_takes_memory_for_its_flight_alone() {
     let directory = directory();
-    let engine = Engine::builder().cache_bytes(512 * MIB).uncached(true).build().unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(512 * MIB),
+        uncached: true,
+        ..Options::default()
+    })
+    .unwrap();
     let before = touched();
     let length = 320 * MIB;
-    let file = engine.open(directory.path().join("file"), Open::create()).unwrap();
+    let file = engine.open(directory.path().join("file"), &how::create()).unwrap();
     file.set_len(length).unwrap();
     let data = pattern(1, MIB as usize);
     (0..length / MIB).for_each(|part| file.write_at(&data, part * MIB).unwrap());
@@ -43,7 +48,7 @@ fn what_passes_takes_memory_for_its_flight_alone() {
     assert!(written < 80 * MIB, "{written} bytes");
     assert!(read < 80 * MIB, "{read} bytes");
     // What stays takes all it can: else this test would show nothing.
-    engine.set("uncached", "off").unwrap();
+    knobs::set(&engine, "uncached", "off").unwrap();
     (0..200).for_each(|part| file.write_at(&data, part * MIB).unwrap());
     file.sync_data().unwrap();
     assert!(touched() - before > 190 * MIB);

@@ -11,9 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::time::Duration;
 
-use forebay::{Engine, ErrorKind, File, Open};
+use forebay::options::Prealloc;
+use forebay::{AsyncFile, Engine, ErrorKind, File, Options};
 use support::mount::{FileSystem, Frozen, Mount};
-use support::{MIB, PAGE, assert_on_disk, eventually, kind_of, pattern, within};
+use support::{MIB, PAGE, assert_on_disk, eventually, how, kind_of, knobs, pattern, within};
 
 /// The longest a step may take before it counts as hanging.
 const SOON: Duration = Duration::from_secs(20);
@@ -97,10 +98,16 @@ fn contract_11_a_waker_may_drop_a_file() {
     let frozen = Thaws::default();
     let freezes = Arc::clone(&frozen.0);
     within(SOON, "a waker that drops a file", move || {
-        let engine = Engine::builder().cache_bytes(32 << 20).dirty_bytes(8 << 20);
-        let engine = engine.dirty_age(Duration::from_secs(600)).close_timeout(SOON);
-        let engine = engine.set("prealloc", "off").unwrap().build().unwrap();
-        let open = |name: &str| engine.open(mount.path().join(name), Open::create()).unwrap();
+        let engine = Engine::start(Options {
+            cache_bytes: Some(32 << 20),
+            dirty_bytes: Some(8 << 20),
+            dirty_age: Duration::from_secs(600),
+            close_timeout: SOON,
+            prealloc: Prealloc::Off,
+            ..Options::default()
+        })
+        .unwrap();
+        let open = |name: &str| engine.open(mount.path().join(name), &how::create()).unwrap();
         let (first, second, bulk) = (open("first"), open("second"), open("bulk"));
         let dropped = slot(open("dropped"));
         // More than what a file may have dirty without waiting for others.
@@ -110,16 +117,16 @@ fn contract_11_a_waker_may_drop_a_file() {
         *freezes.lock().unwrap() = Some(mount.freeze());
         {
             let data = vec![3; 12 << 20];
-            let mut fills = pin!(bulk.write_at_async(&data, 0));
+            let mut fills = pin!(bulk.asynchronous().write_at(&data, 0));
             assert!(poll(fills.as_mut(), Waker::noop()).is_pending());
         }
         let page = [4; PAGE as usize];
         {
-            let mut writes = pin!(first.write_at_async(&page, 256 << 10));
+            let mut writes = pin!(first.asynchronous().write_at(&page, 256 << 10));
             assert!(poll(writes.as_mut(), Waker::noop()).is_pending());
             // Room for one grant of 16 pages, and for half of another one.
             let limit = (dirty_pages(&engine) + 24) * PAGE;
-            engine.set("dirty_bytes", &limit.to_string()).unwrap();
+            knobs::set(&engine, "dirty_bytes", &limit.to_string()).unwrap();
             assert!(poll(writes.as_mut(), Waker::noop()).is_ready());
         }
         let woken = Arc::new(AtomicUsize::new(0));
@@ -130,7 +137,7 @@ fn contract_11_a_waker_may_drop_a_file() {
                 woken.fetch_add(1, Ordering::SeqCst);
             })
         };
-        let mut waits = pin!(second.write_at_async(&page, 256 << 10));
+        let mut waits = pin!(second.asynchronous().write_at(&page, 256 << 10));
         assert!(poll(waits.as_mut(), &drops).is_pending());
         drop(first);
         assert!(woken.load(Ordering::SeqCst) > 0, "the room was not given on");
@@ -155,7 +162,7 @@ impl Nosy {
         assert!(self.file.len().unwrap() <= 64 * MIB);
         let _ = self.file.describe();
         // A writer that is not polled again gives its place up.
-        self.engine.set("dirty_bytes", "4m").unwrap();
+        knobs::set(&self.engine, "dirty_bytes", "4m").unwrap();
         let _ = self.engine.stats();
         let handle = self.handles.lock().unwrap().pop();
         drop(handle);
@@ -203,13 +210,18 @@ fn contract_11_wakers_that_call_the_engine_meet_no_lock() {
     let _alone = alone();
     within(2 * SOON, "wakers that call the engine", || {
         let directory = support::directory();
-        let engine = Engine::builder().cache_bytes(8 << 20).dirty_bytes(4 << 20);
-        let engine = engine.close_timeout(SOON).build().unwrap();
+        let engine = Engine::start(Options {
+            cache_bytes: Some(8 << 20),
+            dirty_bytes: Some(4 << 20),
+            close_timeout: SOON,
+            ..Options::default()
+        })
+        .unwrap();
         let path = directory.path().join("file");
-        let file = Arc::new(engine.open(&path, Open::create()).unwrap());
-        let direct = engine.open_direct(directory.path().join("direct"), Open::create()).unwrap();
-        let spare = engine.open(directory.path().join("spare"), Open::create()).unwrap();
-        let others = || engine.open(directory.path().join("spare"), Open::write()).unwrap();
+        let file = Arc::new(engine.open(&path, &how::create()).unwrap());
+        let direct = engine.open_direct(directory.path().join("direct"), &how::create()).unwrap();
+        let spare = engine.open(directory.path().join("spare"), &how::create()).unwrap();
+        let others = || engine.open(directory.path().join("spare"), &how::write()).unwrap();
         let nosy = Arc::new(Nosy {
             engine: engine.clone(),
             file: Arc::clone(&file),
@@ -223,23 +235,23 @@ fn contract_11_wakers_that_call_the_engine_meet_no_lock() {
         let data = pattern(5, 6 << 20);
         let work = async {
             for round in 0..4 {
-                file.write_at_async(&data, round * 1000).await?;
-                file.append_async(&data[..10_000]).await?;
-                file.sync_data_async().await?;
+                file.asynchronous().write_at(&data, round * 1000).await?;
+                file.asynchronous().append(&data[..10_000]).await?;
+                file.asynchronous().sync_data().await?;
                 let mut buffer = vec![0; 6 << 20];
-                file.read_at_async(&mut buffer, round * 1000).await?;
+                file.asynchronous().read_at(&mut buffer, round * 1000).await?;
                 assert!(buffer == data);
             }
-            file.set_len_async(6 << 20).await?;
-            file.write_at_async(&data, 0).await?;
-            file.discard_dirty_async().await?;
+            file.asynchronous().set_len(6 << 20).await?;
+            file.asynchronous().write_at(&data, 0).await?;
+            file.asynchronous().abandon_unwritten().await?;
             for round in 0..20 {
-                direct.write_at_async(vec![1; 8192], round * 8192).await.0?;
-                drop(direct.read_at_async(vec![0; 5000], round * 4096));
-                direct.sync_data_async().await?;
+                direct.write_at(vec![1; 8192], round * 8192).await.0?;
+                drop(direct.read_at(vec![0; 5000], round * 4096));
+                direct.sync_data().await?;
             }
-            direct.close_async().await?;
-            spare.close_async().await
+            direct.close().await?;
+            AsyncFile::close(spare).await
         };
         let mut work = pin!(work);
         let result = loop {
@@ -260,7 +272,7 @@ fn contract_11_wakers_that_call_the_engine_meet_no_lock() {
 /// Makes a context call `on_error`: drops the last handle of a dirty file after its file system was
 /// shut down.
 fn fail_unheard(engine: &Engine, mount: &Mount) {
-    let file = engine.open(mount.path().join("lost"), Open::create()).unwrap();
+    let file = engine.open(mount.path().join("lost"), &how::create()).unwrap();
     file.write_at(&pattern(1, 100_000), 0).unwrap();
     mount.cut_off();
     drop(file);
@@ -273,15 +285,19 @@ fn contract_02_a_panic_in_on_error_loses_no_data() {
     within(SOON, "an engine whose callback panics", move || {
         let called = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&called);
-        let engine =
-            Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).on_error(move |_| {
-                count.fetch_add(1, Ordering::SeqCst);
-                panic!("the callback of a test panics");
-            });
+        let engine = Engine::builder(Options {
+            cache_bytes: Some(8 << 20),
+            close_timeout: SOON,
+            ..Options::default()
+        })
+        .on_error(move |_| {
+            count.fetch_add(1, Ordering::SeqCst);
+            panic!("the callback of a test panics");
+        });
         let engine = engine.build().unwrap();
         let directory = support::directory();
         let path = directory.path().join("file");
-        let file = engine.open(&path, Open::create()).unwrap();
+        let file = engine.open(&path, &how::create()).unwrap();
         let data = pattern(7, 1 << 20);
         file.write_at(&data, 0).unwrap();
         fail_unheard(&engine, &mount);
@@ -303,10 +319,15 @@ fn contract_02_a_panic_in_a_waker_loses_no_data_and_no_wake() {
     let _alone = alone();
     within(SOON, "an engine beside wakers that panic", || {
         let directory = support::directory();
-        let engine = Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).build().unwrap();
+        let engine = Engine::start(Options {
+            cache_bytes: Some(8 << 20),
+            close_timeout: SOON,
+            ..Options::default()
+        })
+        .unwrap();
         let path = directory.path().join("file");
-        let file = engine.open(&path, Open::create()).unwrap();
-        let direct = engine.open_direct(directory.path().join("direct"), Open::create()).unwrap();
+        let file = engine.open(&path, &how::create()).unwrap();
+        let direct = engine.open_direct(directory.path().join("direct"), &how::create()).unwrap();
         let data = pattern(7, 1 << 20);
         file.write_at(&data, 0).unwrap();
         let panics = waker(|| panic!("the waker of a test panics"));
@@ -318,9 +339,10 @@ fn contract_02_a_panic_in_a_waker_loses_no_data_and_no_wake() {
             })
         };
         // The one that panics is woken first.
-        let (mut first, mut second) = (pin!(file.sync_data_async()), pin!(file.sync_data_async()));
+        let (mut first, mut second) =
+            (pin!(file.asynchronous().sync_data()), pin!(file.asynchronous().sync_data()));
         let (mut third, mut fourth) =
-            (direct.write_at_async(vec![1; 4096], 0), direct.write_at_async(vec![1; 4096], 4096));
+            (direct.write_at(vec![1; 4096], 0), direct.write_at(vec![1; 4096], 4096));
         let before = poll(first.as_mut(), &panics).is_pending();
         let after = poll(second.as_mut(), &counts).is_pending();
         let _ = poll(Pin::new(&mut third), &panics);
@@ -356,9 +378,14 @@ fn contract_05_an_engine_in_a_thread_local_ends_with_its_thread() {
     let (in_thread, content) = (path.clone(), data.clone());
     let run = move || {
         ENGINE.with_borrow_mut(|here| {
-            let engine = Engine::builder().cache_bytes(8 << 20).dirty_age(SOON);
-            let engine = engine.close_timeout(SOON).build().unwrap();
-            let file = engine.open(&in_thread, Open::create()).unwrap();
+            let engine = Engine::start(Options {
+                cache_bytes: Some(8 << 20),
+                dirty_age: SOON,
+                close_timeout: SOON,
+                ..Options::default()
+            })
+            .unwrap();
+            let file = engine.open(&in_thread, &how::create()).unwrap();
             *here = Some((file, engine));
         });
         ENGINE.with_borrow(|here| {
@@ -393,8 +420,13 @@ fn contract_12_a_thread_that_ends_can_still_wait() {
     }
     let _alone = alone();
     let directory = support::directory();
-    let engine = Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).build().unwrap();
-    let file = engine.open(directory.path().join("file"), Open::create()).unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(8 << 20),
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap();
+    let file = engine.open(directory.path().join("file"), &how::create()).unwrap();
     let synced = slot(());
     let reported = Arc::clone(&synced);
     within(SOON, "a destructor that syncs", move || {
@@ -420,14 +452,19 @@ fn contract_12_the_last_engine_dropped_in_on_error_ends() {
     let path = directory.path().join("file");
     let engine = Arc::new(Mutex::new(None));
     let drops = Arc::clone(&engine);
-    let build = Engine::builder().cache_bytes(8 << 20).dirty_age(Duration::from_secs(600));
-    let build = build.close_timeout(SOON).on_error(move |error| {
+    let build = Engine::builder(Options {
+        cache_bytes: Some(8 << 20),
+        dirty_age: Duration::from_secs(600),
+        close_timeout: SOON,
+        ..Options::default()
+    });
+    let build = build.on_error(move |error| {
         println!("told: {error}");
         drop_from(&drops);
     });
     let data = pattern(5, 1 << 20);
     let built = build.build().unwrap();
-    let file = built.open(&path, Open::create()).unwrap();
+    let file = built.open(&path, &how::create()).unwrap();
     file.write_at(&data, 0).unwrap();
     // Held while the only engine is put there: the callback waits for that.
     let mut here = engine.lock().unwrap();
@@ -445,9 +482,14 @@ fn contract_12_the_last_engine_dropped_by_a_waker_ends() {
     let _alone = alone();
     let directory = support::directory();
     let path = directory.path().join("file");
-    let build = Engine::builder().cache_bytes(8 << 20).dirty_age(Duration::from_secs(600));
-    let engine = build.close_timeout(SOON).build().unwrap();
-    let file = engine.open(&path, Open::create()).unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(8 << 20),
+        dirty_age: Duration::from_secs(600),
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     let data = pattern(5, 1 << 20);
     file.write_at(&data, 0).unwrap();
     let engine = slot(engine);
@@ -456,7 +498,7 @@ fn contract_12_the_last_engine_dropped_by_a_waker_ends() {
         waker(move || drop_from(&engine))
     };
     let here = engine.lock().unwrap();
-    let mut syncs = pin!(file.sync_data_async());
+    let mut syncs = pin!(file.asynchronous().sync_data());
     // A sync that has ended before it is polled wakes nobody.
     let is_pending = poll(syncs.as_mut(), &drops).is_pending();
     drop(here);

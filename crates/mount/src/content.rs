@@ -202,14 +202,18 @@ mod tests {
     use std::path::Path;
     use std::time::Duration;
 
-    use forebay::Engine;
+    use forebay::{Engine, Options};
     use rustix::fs::{CWD, Mode, openat};
 
     use super::*;
 
     fn mount(directory: &Path) -> (Engine, Mount) {
-        let engine = Engine::builder().cache_bytes(16 << 20).dirty_age(Duration::from_secs(60));
-        let engine = engine.build().unwrap();
+        let engine = Engine::start(Options {
+            cache_bytes: Some(16 << 20),
+            dirty_age: Duration::from_secs(60),
+            ..Options::default()
+        })
+        .unwrap();
         (engine.clone(), Mount::unmounted(directory, engine))
     }
 

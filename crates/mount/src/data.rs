@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use forebay::{File, Open, Times};
+use forebay::{File, OpenOptions, Times, inside};
 use forebay_uring::longest;
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 
@@ -81,9 +81,10 @@ impl Way {
         let Self::Engine(stack) = self else {
             return plain(path, access == Access::ReadWrite).map(OpenData::Plain);
         };
-        let open = if access == Access::ReadWrite { Open::write() } else { Open::read() };
-        let file = stack.engine.open(path, open).map_err(of_engine)?;
-        file.leave_accessed();
+        let mut options = OpenOptions::new();
+        options.read(true).write(access == Access::ReadWrite);
+        let file = stack.engine.open(path, &options).map_err(of_engine)?;
+        inside::leave_accessed(&file);
         Ok(OpenData::Engine(file))
     }
 }
@@ -248,7 +249,7 @@ impl OpenData {
     pub(crate) fn touch(&self) {
         self.with(|file| {
             if let Held::Engine(file) = file {
-                file.touch_accessed();
+                inside::touch_accessed(file);
             }
         });
     }

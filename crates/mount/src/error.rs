@@ -65,7 +65,12 @@ impl Error {
 
 /// The error of the system for an error of the engine.
 pub(crate) fn of_engine(error: forebay::Error) -> io::Error {
-    let errno = error.os_error().unwrap_or(match error.kind() {
+    io::Error::from_raw_os_error(error.os_error().unwrap_or_else(|| number_of(error.kind())))
+}
+
+/// The number for a kind of error that has none of the system.
+fn number_of(kind: ErrorKind) -> i32 {
+    match kind {
         ErrorKind::InvalidInput => libc::EINVAL,
         ErrorKind::NotFound => libc::ENOENT,
         ErrorKind::AlreadyExists => libc::EEXIST,
@@ -77,8 +82,7 @@ pub(crate) fn of_engine(error: forebay::Error) -> io::Error {
         ErrorKind::Busy => libc::EBUSY,
         ErrorKind::NoMemory => libc::ENOMEM,
         _ => libc::EIO,
-    });
-    io::Error::from_raw_os_error(errno)
+    }
 }
 
 #[cfg(test)]
@@ -87,16 +91,19 @@ mod tests {
 
     #[test]
     fn the_reason_of_the_system_is_passed_on_and_other_kinds_have_a_number() {
-        let error = |kind| forebay::Error::new(kind, "a failure");
-        let quota = io::Error::from_raw_os_error(libc::EDQUOT);
-        let full = error(ErrorKind::NoSpace).because(quota);
-        assert_eq!(of_engine(full).raw_os_error(), Some(libc::EDQUOT));
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let engine = forebay::Engine::new().unwrap();
+        let refused = engine
+            .open(directory.path(), forebay::OpenOptions::new().read(true).write(true))
+            .unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unsupported);
+        assert_eq!(of_engine(refused).raw_os_error(), Some(libc::EISDIR), "that of the system");
         for (kind, errno) in [
             (ErrorKind::NoSpace, libc::ENOSPC),
             (ErrorKind::Poisoned, libc::EIO),
             (ErrorKind::Busy, libc::EBUSY),
         ] {
-            assert_eq!(of_engine(error(kind)).raw_os_error(), Some(errno), "{kind:?}");
+            assert_eq!(number_of(kind), errno, "{kind:?}");
         }
     }
 }

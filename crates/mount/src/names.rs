@@ -236,14 +236,15 @@ fn take_back(parent: &Node, name: &OsStr, is_made: impl Fn(&Stat) -> bool) {
 mod tests {
     use std::time::Duration;
 
-    use forebay::Engine;
+    use forebay::{Engine, Options};
 
     use super::*;
 
     #[test]
     fn a_file_that_the_kernel_does_not_know_is_opened_for_its_owner_alone() {
         let directory = tempfile::tempdir_in(".").unwrap();
-        let engine = Engine::builder().cache_bytes(16 << 20).build().unwrap();
+        let engine =
+            Engine::start(Options { cache_bytes: Some(16 << 20), ..Options::default() }).unwrap();
         let mount = Mount::unmounted(directory.path(), engine.clone());
         let root = mount.nodes.get(crate::node::ROOT).unwrap();
         std::fs::write(directory.path().join("file"), b"text").unwrap();

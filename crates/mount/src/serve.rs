@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use forebay::{Adopted, Builder, Engine, Keeper};
+use forebay::{Adopted, Builder, Engine, Keeper, inside};
 use forebay_uring::mounts;
 use forebay_uring::probe::memory_limit;
 use forebay_uring::signals::not_ignored;
@@ -267,7 +267,16 @@ fn way_of(data: &Data, source: &Source, log: &Log) -> Result<(Way, Inherited), E
     let socket = source.keeper();
     let builder = || -> Result<Builder, Error> {
         let log = log.clone();
-        let mut builder = Engine::builder().on_error(move |error| match error.path() {
+        let mut options = forebay::Options {
+            cache_bytes: cache_bytes(memory_limit()),
+            // A file that is closed has no page left to write (`settle::close`).
+            close_timeout: Duration::MAX,
+            ..forebay::Options::default()
+        };
+        for (name, value) in settings {
+            options.set(name, value)?;
+        }
+        let mut builder = Engine::builder(options).on_error(move |error| match error.path() {
             // The file has no name left, and nobody has it open.
             _ if error.os_error() == Some(libc::ECANCELED) => {}
             // The engine may know the file by its descriptor.
@@ -276,16 +285,11 @@ fn way_of(data: &Data, source: &Source, log: &Log) -> Result<(Way, Inherited), E
             }
             _ => (log.0)(&error.to_string()),
         });
-        // A file that is closed has no page left to write (`settle::close`).
-        builder = builder.close_timeout(Duration::MAX);
-        if let Some(bytes) = cache_bytes(memory_limit()) {
-            builder = builder.cache_bytes(bytes);
-        }
-        for (name, value) in settings {
-            builder = builder.set(name, value)?;
-        }
         if *survives {
-            builder = builder.survive(Keeper::program("/proc/self/exe").socket(&socket));
+            builder = builder.survive(Keeper {
+                socket: Some(socket.clone()),
+                ..Keeper::program("/proc/self/exe")
+            });
         }
         Ok(builder)
     };
@@ -301,7 +305,7 @@ fn way_of(data: &Data, source: &Source, log: &Log) -> Result<(Way, Inherited), E
     if let Some(control) = control {
         engine.serve_control(control)?;
     }
-    let cache = engine.get("cache_bytes")?.parse().unwrap_or(0);
+    let cache = engine.options().cache_bytes.unwrap_or(0);
     let stack = Stack { engine, room: Room::beside(cache) };
     Ok((Way::Engine(Arc::new(stack)), inherited))
 }
@@ -315,7 +319,7 @@ fn cache_bytes(memory: u64) -> Option<u64> {
 /// Keeps a file open that a dead process had open: its pages are in memory.
 fn adopt(mount: &Mount, file: forebay::File) -> io::Result<()> {
     let (node, _) = mount.nodes.enter_open(&file, 0)?;
-    file.leave_accessed();
+    inside::leave_accessed(&file);
     let data = OpenData::Engine(file);
     let open = OpenFile::new(&node, data, Access::ReadWrite);
     let mut state = node.state();
@@ -349,9 +353,18 @@ mod tests {
     /// The mount of a directory that is not mounted. It has a file as it comes from a keeper, with
     /// pages that are not written.
     fn adopted(directory: &Path) -> (Engine, Mount) {
-        let engine = Engine::builder().cache_bytes(16 << 20).dirty_age(Duration::from_secs(60));
-        let engine = engine.build().unwrap();
-        let file = engine.open(directory.join("file"), forebay::Open::create()).unwrap();
+        let engine = Engine::start(forebay::Options {
+            cache_bytes: Some(16 << 20),
+            dirty_age: Duration::from_secs(60),
+            ..forebay::Options::default()
+        })
+        .unwrap();
+        let file = engine
+            .open(
+                directory.join("file"),
+                forebay::OpenOptions::new().read(true).write(true).create(true),
+            )
+            .unwrap();
         file.write_at(b"hello", 0).unwrap();
         let mount = Mount::unmounted(directory, engine.clone());
         adopt(&mount, file).unwrap();

@@ -17,7 +17,7 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-use forebay::{Engine, File, Open};
+use forebay::{Engine, File, OpenOptions};
 use forebay_uring::page_cache::{self, WHOLE};
 use rustix::fs::OFlags;
 
@@ -263,8 +263,12 @@ impl Share {
 
     /// Opens a file in the engine, and writes the content that the device has refused.
     fn enter_engine(&self, given: fs::File, again: &[u8]) -> io::Result<File> {
-        let file = self.stack.engine.open_fd(given, Open::write()).map_err(of_engine)?;
-        file.leave_accessed();
+        let file = self
+            .stack
+            .engine
+            .open_fd(given, OpenOptions::new().read(true).write(true))
+            .map_err(of_engine)?;
+        forebay::inside::leave_accessed(&file);
         if !again.is_empty()
             && let Err(error) = file.write_at(again, 0)
         {
@@ -285,7 +289,7 @@ impl Drop for Share {
 /// Drops what was written to a file and not written out, and closes it.
 pub(crate) fn discard(file: File) {
     // An error here concerns a file that is gone.
-    let _ = file.discard_dirty();
+    let _ = file.abandon_unwritten();
     let _ = file.close();
 }
 
@@ -307,6 +311,8 @@ fn content_of(file: &fs::File) -> io::Result<Vec<u8>> {
 mod tests {
     use std::path::Path;
 
+    use forebay::Options;
+
     use super::*;
 
     fn refuse(_: Held<'_>) -> io::Result<()> {
@@ -314,7 +320,8 @@ mod tests {
     }
 
     fn stack() -> Arc<Stack> {
-        let engine = Engine::builder().cache_bytes(16 << 20).build().unwrap();
+        let engine =
+            Engine::start(Options { cache_bytes: Some(16 << 20), ..Options::default() }).unwrap();
         Arc::new(Stack { engine, room: Room::beside(16 << 20) })
     }
 
@@ -332,8 +339,9 @@ mod tests {
 
     /// An engine that has the file open keeps others from it.
     fn holder(path: &Path) -> (Engine, File) {
-        let engine = Engine::builder().cache_bytes(16 << 20).build().unwrap();
-        let file = engine.open(path, Open::write()).unwrap();
+        let engine =
+            Engine::start(Options { cache_bytes: Some(16 << 20), ..Options::default() }).unwrap();
+        let file = engine.open(path, OpenOptions::new().read(true).write(true)).unwrap();
         (engine, file)
     }
 

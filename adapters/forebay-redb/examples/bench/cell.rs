@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, Keeper};
+use forebay::{Engine, Keeper, Options};
 use forebay_block::random::{Random, mix};
 use forebay_redb::Backend;
 use redb::{Database, ReadableDatabase, TableDefinition};
@@ -102,7 +102,7 @@ impl Cell {
         if self.arm == "std" {
             return Ok(builder.create(&self.path)?);
         }
-        let engine = Engine::builder().cache_bytes(self.cache_bytes - own);
+        let engine = Engine::builder(Options { cache_bytes: Some(self.cache_bytes - own), ..Options::default() });
         let engine = match self.arm.as_str() {
             "forebay" => engine.build()?,
             "forebay-survive" => engine.survive(Keeper::this_program()).build()?,

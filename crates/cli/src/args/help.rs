@@ -117,7 +117,7 @@ fn knobs() -> String {
         let default = indented(&format!("[default: {}]", knob.default));
         format!("  {:<17} {help}\n{:<20}{values}\n{:<20}{default}\n", knob.name, "", "")
     };
-    forebay::Engine::builder().knobs().into_iter().map(line).collect()
+    forebay::Options::default().knobs().into_iter().map(line).collect()
 }
 
 pub(super) const REPORT_IN_FULL: &str = "\

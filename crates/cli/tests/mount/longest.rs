@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::time::Duration;
 
-use forebay::{Engine, Open};
+use forebay::{Engine, OpenOptions, Options};
 use forebay_uring::longest::largest;
 
 use crate::faults::Volume;
@@ -83,8 +83,11 @@ fn calls(directory: &Path, most: u64) -> Vec<(&'static str, Done)> {
 
 /// The same calls on files of an engine, which writes all or nothing.
 fn calls_of_library(directory: &Path, most: u64) {
-    let engine = Engine::builder().cache_bytes(16 << 20).build().unwrap();
-    let file = engine.open(directory.join("library"), Open::create()).unwrap();
+    let engine =
+        Engine::start(Options { cache_bytes: Some(16 << 20), ..Options::default() }).unwrap();
+    let file = engine
+        .open(directory.join("library"), OpenOptions::new().read(true).write(true).create(true))
+        .unwrap();
     let write = |at| file.write_at(b"0123456789", at);
     write(most - 10).unwrap();
     file.set_len(most).unwrap();

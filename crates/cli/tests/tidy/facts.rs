@@ -24,7 +24,7 @@ impl Facts {
             helps.insert(command, text);
         }
         let engine = forebay::Engine::new().expect("an engine starts");
-        let knobs = engine.knobs().into_iter().map(|knob| knob.name).collect();
+        let knobs = engine.options().knobs().into_iter().map(|knob| knob.name).collect();
         let text = engine.stats().open_metrics();
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         let metrics = lines.filter_map(|line| Some(line.split_once(' ')?.0.to_owned())).collect();

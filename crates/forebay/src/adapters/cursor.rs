@@ -24,8 +24,8 @@ use crate::core::wait;
 /// Its bytes are used for a tenth of a second, so a reader may see changes of another program
 /// that much later.
 ///
-/// On a handle for appending ([`Open::append`](crate::Open::append)) every write goes to the end of
-/// the file and moves the position there. On a block device a write stops at the end of the device.
+/// On a handle for [appending](crate::OpenOptions::append) every write goes to the end of the file
+/// and moves the position there. On a block device a write stops at the end of the device.
 ///
 /// # What `flush` does
 /// Nothing. Written data is in the cache of the engine at once, where every handle sees it. **Until
@@ -38,14 +38,14 @@ use crate::core::wait;
 ///
 /// ```
 /// use std::io::{BufRead, BufReader, Seek, Write};
-/// use forebay::{Cursor, Engine, Open};
+/// use forebay::{Cursor, Engine, OpenOptions};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let directory = tempfile::tempdir_in(".")?;
 /// # let path = directory.path().join("list");
 /// let engine = Engine::new()?;
-/// let file = engine.open(&path, Open::create())?;
-/// let mut cursor = file.cursor();
+/// let file = engine.open(&path, OpenOptions::new().read(true).write(true).create(true))?;
+/// let mut cursor = Cursor::new(&file);
 /// for number in 1..=3 {
 ///     writeln!(cursor, "line {number}")?;
 /// }
@@ -65,14 +65,6 @@ pub struct Cursor<F> {
     pub(super) polled: Polled,
 }
 
-impl File {
-    /// Returns a [`Cursor`] at the start of this file.
-    #[must_use]
-    pub fn cursor(&self) -> Cursor<&File> {
-        Cursor::new(self)
-    }
-}
-
 impl<F: Borrow<File>> Cursor<F> {
     /// Creates a cursor at the start of a file.
     #[must_use]
@@ -86,20 +78,9 @@ impl<F: Borrow<File>> Cursor<F> {
         }
     }
 
-    /// Returns the position in bytes.
-    #[must_use]
-    pub fn position(&self) -> u64 {
-        self.position
-    }
-
-    /// Sets the position in bytes, which may be beyond the end of the file.
-    pub fn set_position(&mut self, position: u64) {
-        self.position = position;
-    }
-
     /// Returns the file.
     #[must_use]
-    pub fn file(&self) -> &File {
+    pub fn get_ref(&self) -> &File {
         self.file.borrow()
     }
 
@@ -113,7 +94,7 @@ impl<F: Borrow<File>> Cursor<F> {
     /// Returns `length` if no byte fits, so that the write fails with an error.
     pub(super) fn fitting(&self, length: usize) -> usize {
         let room =
-            self.file().inode.fixed_size.map_or(0, |size| size.saturating_sub(self.position));
+            self.get_ref().inode.fixed_size.map_or(0, |size| size.saturating_sub(self.position));
         if room == 0 { length } else { length.min(usize::try_from(room).unwrap_or(usize::MAX)) }
     }
 
@@ -121,14 +102,14 @@ impl<F: Borrow<File>> Cursor<F> {
         let (from, by) = match to {
             SeekFrom::Start(position) => return Ok(position),
             SeekFrom::Current(by) => (self.position, by),
-            SeekFrom::End(by) => (self.file().len()?, by),
+            SeekFrom::End(by) => (self.get_ref().len()?, by),
         };
         from.checked_add_signed(by).ok_or_else(|| {
             Error::new(
                 ErrorKind::InvalidInput,
                 format!("cannot seek by {by}: the position would be negative or too large"),
             )
-            .at_path(&self.file().inode.path)
+            .at_path(&self.get_ref().inode.path)
             .at_offset(from)
         })
     }
@@ -136,7 +117,7 @@ impl<F: Borrow<File>> Cursor<F> {
     fn read_ahead(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let Self { file, position, ahead, .. } = self;
         let file: &File = (*file).borrow();
-        file.shared.check()?;
+        file.may_read()?;
         let taken = ahead.take(file, *position, buffer);
         if taken > 0 {
             *position += taken as u64;
@@ -155,7 +136,8 @@ impl<F: Borrow<File>> Cursor<F> {
     }
 
     fn read_slices(&mut self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        let read = wait::block_on(self.file().read_into(SlicesMut::new(buffers), self.position))?;
+        let read =
+            wait::block_on(self.get_ref().read_into(SlicesMut::new(buffers), self.position))?;
         self.position += read as u64;
         self.ahead.note(self.position);
         Ok(read)
@@ -166,7 +148,7 @@ impl<F: Borrow<File>> Cursor<F> {
     fn write_slices(&mut self, data: &[IoSlice<'_>]) -> io::Result<usize> {
         if let [data] = data {
             let fitting = &data[..self.fitting(data.len())];
-            let past = self.file().write_past(fitting, self.position)?;
+            let past = self.get_ref().write_past(fitting, self.position)?;
             if past > 0 {
                 self.position += past as u64;
                 return Ok(past);
@@ -174,7 +156,7 @@ impl<F: Borrow<File>> Cursor<F> {
         }
         let data = Slices::new(data);
         let write = async {
-            let file = self.file();
+            let file = self.get_ref();
             let (offset, accepted, result) = if file.open.append {
                 file.append_all(data).await
             } else {
@@ -243,7 +225,7 @@ impl<F: Borrow<File>> fmt::Debug for Cursor<F> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut reported = formatter.debug_struct("Cursor");
         reported
-            .field("file", self.file())
+            .field("file", self.get_ref())
             .field("position", &self.position)
             .finish_non_exhaustive()
     }

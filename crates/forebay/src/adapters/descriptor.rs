@@ -7,7 +7,7 @@ use crate::core::engine::Engine;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::File;
 use crate::core::open::enter::Given;
-use crate::core::open::options::Open;
+use crate::core::open::options::OpenOptions;
 
 /// The descriptor of the engine, for system calls that the library does not have, such as
 /// `ioctl(2)`, `fsetxattr(2)` or `flock(2)`.
@@ -39,29 +39,29 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::open`]; also
-    /// - `NotPermitted` if the descriptor is open for writing only, or for reading only and `open`
-    ///   asks for writing.
+    /// - `NotPermitted` if the descriptor is open for writing only, or for reading only and the
+    ///   options ask for writing.
     /// - `Unsupported` for anything but a regular file.
-    /// - `InvalidInput` for [`Open::create_new`].
+    /// - `InvalidInput` for [`OpenOptions::create_new`].
     ///
     /// After an error the descriptor is closed.
     ///
     /// ```
-    /// use forebay::{Engine, Open};
+    /// use forebay::{Engine, OpenOptions};
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let directory = tempfile::tempdir_in(".")?;
     /// # let path = directory.path().join("file");
     /// let opened = std::fs::File::options().read(true).write(true).create(true).open(&path)?;
     /// let engine = Engine::new()?;
-    /// let file = engine.open_fd(opened, Open::write())?;
+    /// let file = engine.open_fd(opened, OpenOptions::new().read(true).write(true))?;
     /// file.write_at(b"hello", 0)?;
     /// file.close()?;
     /// assert_eq!(std::fs::read(&path)?, b"hello");
     /// # Ok(())
     /// # }
     /// ```
-    pub fn open_fd(&self, descriptor: impl Into<OwnedFd>, open: Open) -> Result<File> {
+    pub fn open_fd(&self, descriptor: impl Into<OwnedFd>, options: &OpenOptions) -> Result<File> {
         let descriptor = descriptor.into();
         let again = PathBuf::from(format!("/proc/self/fd/{}", descriptor.as_raw_fd()));
         let path = std::fs::read_link(&again).unwrap_or_else(|_| again.clone());
@@ -72,6 +72,6 @@ impl Engine {
             };
             Error::new(kind, "could not use the descriptor").at_path(&path).because(error)
         })?;
-        self.open_given(Given { file, path, again }, open)
+        self.open_given(Given { file, path, again }, options)
     }
 }

@@ -1,11 +1,15 @@
-//! Traits and buffers of other libraries: `std::io` and its vectors, and with features of the same
-//! names `bytes` and `tokio`; and descriptors.
+//! The calls that wait as futures; and traits and buffers of other libraries: `std::io`, and with
+//! features of the same
+//! names `bytes`, `serde` and `tokio`; and descriptors.
 
 mod ahead;
+pub(crate) mod asynchronous;
 #[cfg(feature = "bytes")]
 mod bytes;
 pub(crate) mod cursor;
 mod descriptor;
+#[cfg(feature = "serde")]
+mod serde;
 #[cfg(feature = "tokio")]
 mod tokio;
 mod vectored;

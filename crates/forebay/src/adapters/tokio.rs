@@ -241,7 +241,7 @@ impl<F: Borrow<File> + Unpin> AsyncRead for Cursor<F> {
     ) -> Poll<io::Result<()>> {
         let Self { file, position, polled, ahead } = self.get_mut();
         let file = (*file).borrow();
-        file.shared.check()?;
+        file.may_read()?;
         let length = buffer.remaining().min(POLL_BYTES);
         if length == 0 {
             return Poll::Ready(Ok(()));
@@ -284,10 +284,11 @@ impl<F: Borrow<File> + Unpin> AsyncRead for Cursor<F> {
 
 /// Needs the feature `tokio`. `poll_flush` does nothing, as [`std::io::Write::flush`] of a cursor.
 /// `poll_shutdown` writes out the dirty pages of the file and reports write errors, but makes
-/// nothing durable: call [`File::sync_data_async`].
+/// nothing durable: call [`AsyncFile::sync_data`](crate::AsyncFile::sync_data).
 ///
 /// On a handle for appending, the bytes accepted by one poll are contiguous. A write that takes
-/// several polls may have appends of others in between; use [`File::append_async`] for records.
+/// several polls may have appends of others in between; use [`AsyncFile::append`](crate::AsyncFile::append) for
+/// records.
 impl<F: Borrow<File> + Unpin> AsyncWrite for Cursor<F> {
     fn poll_write(
         self: Pin<&mut Self>,

@@ -71,7 +71,7 @@ impl Control {
         Ok(Self { path: path.to_owned(), stream: BufReader::new(stream) })
     }
 
-    /// Returns the value of a knob, as [`Engine::get`](crate::Engine::get).
+    /// Returns the value of a knob as text.
     ///
     /// # Errors
     /// See [`Control`].
@@ -80,7 +80,7 @@ impl Control {
         self.one(lines)
     }
 
-    /// Changes a knob, as [`Engine::set`](crate::Engine::set).
+    /// Changes a knob, as [`Engine::set_options`](crate::Engine::set_options).
     ///
     /// # Errors
     /// See [`Control`].
@@ -88,7 +88,7 @@ impl Control {
         self.ask(&Request::Set { name: name.to_owned(), value: value.to_owned() }).map(drop)
     }
 
-    /// Returns every knob, as [`Engine::knobs`](crate::Engine::knobs).
+    /// Returns every knob, as [`Options::knobs`](crate::Options::knobs).
     ///
     /// # Errors
     /// See [`Control`].

@@ -26,6 +26,7 @@ use forebay_uring::local::{Bell, BindError, Interest, Listener, Peer, this_user,
 
 use crate::core::engine::{self, Engine};
 use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::knobs;
 use crate::core::limits::{CONTROL_CLIENTS, CONTROL_READ_BYTES};
 use crate::core::shared::Shared;
 use crate::platform::thread::mark_as_ours;
@@ -305,9 +306,11 @@ fn answer(shared: &Arc<Shared>, request: &[u8]) -> String {
 
 fn perform(shared: &Arc<Shared>, request: &Request) -> Result<Vec<Line>> {
     match request {
-        Request::Get(None) => Ok(shared.knobs().into_iter().map(Line::Knob).collect()),
-        Request::Get(Some(name)) => Ok(vec![Line::Value(shared.get(name)?)]),
-        Request::Set { name, value } => shared.set(name, value).map(|()| Vec::new()),
+        Request::Get(None) => Ok(shared.options().knobs().into_iter().map(Line::Knob).collect()),
+        Request::Get(Some(name)) => Ok(vec![Line::Value(knobs::get(&shared.options(), name)?)]),
+        Request::Set { name, value } => {
+            shared.change_options(|options| options.set(name, value)).map(|()| Vec::new())
+        }
         Request::Stats(None) => Ok(shared
             .stats()
             .named()

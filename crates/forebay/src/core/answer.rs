@@ -93,39 +93,28 @@ pub(crate) trait Keeps {
     fn keep(&self, error: Error);
 }
 
-/// Error of a call, with each of its failures.
-pub(crate) trait Failures {
-    fn failures(self) -> Vec<Error>;
-}
-
-impl Failures for Error {
-    fn failures(self) -> Vec<Error> {
-        vec![self]
-    }
-}
-
-/// Result of a call that is not returned yet. If it is dropped, its failures go to `K`.
+/// Result of a call that is not returned yet. If it is dropped, its error goes to `K`.
 #[must_use = "it holds the result"]
-pub(crate) struct Undelivered<K: Keeps, E: Failures = Error> {
+pub(crate) struct Undelivered<K: Keeps> {
     keeps: K,
-    result: Result<(), E>,
+    result: Result<(), Error>,
 }
 
-impl<K: Keeps, E: Failures> Undelivered<K, E> {
-    pub(crate) fn new(keeps: K, result: Result<(), E>) -> Self {
+impl<K: Keeps> Undelivered<K> {
+    pub(crate) fn new(keeps: K, result: Result<(), Error>) -> Self {
         Self { keeps, result }
     }
 
     /// Returns the result to the caller.
-    pub(crate) fn deliver(mut self) -> Result<(), E> {
+    pub(crate) fn deliver(mut self) -> Result<(), Error> {
         std::mem::replace(&mut self.result, Ok(()))
     }
 }
 
-impl<K: Keeps, E: Failures> Drop for Undelivered<K, E> {
+impl<K: Keeps> Drop for Undelivered<K> {
     fn drop(&mut self) {
         if let Err(error) = std::mem::replace(&mut self.result, Ok(())) {
-            error.failures().into_iter().for_each(|failure| self.keeps.keep(failure));
+            self.keeps.keep(error);
         }
     }
 }
@@ -166,7 +155,7 @@ mod tests {
         drop(Undelivered::new(keeps.clone(), failed()));
         assert_eq!(kept.try_recv(), Ok(ErrorKind::Io));
         assert!(Undelivered::new(keeps.clone(), failed()).deliver().is_err());
-        drop(Undelivered::<_, Error>::new(keeps, Ok(())));
+        drop(Undelivered::new(keeps, Ok(())));
         assert!(kept.try_recv().is_err());
     }
 }

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::time::Duration;
 
 use forebay_cache::file::Reserving;
 use forebay_cache::frames::BLOCK_FRAMES;
@@ -13,9 +14,9 @@ use forebay_cache::{Caching, FrameRuns};
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::level::Level;
 use crate::core::limits::{LOW_ONE_IN, RESERVE_OF_LOW, UNREAD_ONE_IN};
+use crate::core::options::Options;
 use crate::core::pool::Pool;
 use crate::core::recovery::Standby;
-use crate::core::settings::Settings;
 use crate::core::share::subtract;
 use crate::core::stats::Counters;
 use crate::core::user_code;
@@ -35,8 +36,8 @@ pub(crate) struct Base {
     pub(crate) buffers: Arc<Buffers>,
     /// The keeper, which finishes writeback if this process dies.
     pub(crate) keeper: Option<Box<dyn Standby>>,
-    /// Values of all knobs.
-    pub(crate) settings: Mutex<Settings>,
+    /// The options.
+    pub(crate) settings: Mutex<Options>,
     fork: ForkGuard,
     /// Generation of the file that is opened next.
     generation: AtomicU16,
@@ -65,7 +66,7 @@ pub(crate) struct Parts {
     /// Whether another process can finish writing the data in the arena.
     pub(crate) is_survived: bool,
     pub(crate) buffers: Arc<Buffers>,
-    pub(crate) settings: Settings,
+    pub(crate) settings: Options,
     pub(crate) on_error: OnError,
     pub(crate) fork: ForkGuard,
     pub(crate) keeper: Option<Box<dyn Standby>>,
@@ -84,8 +85,8 @@ impl Base {
             fork,
             generation: AtomicU16::new(1),
             stopping: AtomicBool::new(false),
-            uncached: AtomicBool::new(settings.caching == Caching::Uncached),
-            reserving: Mutex::new(settings.reserving),
+            uncached: AtomicBool::new(settings.uncached),
+            reserving: Mutex::new(settings.prealloc.into()),
             settings: Mutex::new(settings),
             unread: AtomicU64::new(0),
             orphaned: AtomicBool::new(false),
@@ -190,14 +191,19 @@ impl Base {
         }
     }
 
+    /// Returns how long a close waits for the device.
+    pub(crate) fn close_timeout(&self) -> Duration {
+        self.settings.lock().close_timeout
+    }
+
     /// Returns whether pages stay in memory, for handles that do not choose.
     pub(crate) fn caching(&self) -> Caching {
         if self.uncached.load(Ordering::Relaxed) { Caching::Uncached } else { Caching::Cached }
     }
 
     /// Changes the result of [`Base::caching`].
-    pub(crate) fn set_caching(&self, caching: Caching) {
-        self.uncached.store(caching == Caching::Uncached, Ordering::Relaxed);
+    pub(crate) fn set_uncached(&self, uncached: bool) {
+        self.uncached.store(uncached, Ordering::Relaxed);
     }
 
     /// Returns how space is reserved ahead of data, in files that allow it.

@@ -3,17 +3,18 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use forebay_block::Errno;
 
 /// Category of an [`Error`], for a caller that reacts to it.
 ///
 /// ```
-/// use forebay::{Engine, ErrorKind, Open};
+/// use forebay::{Engine, ErrorKind, OpenOptions};
 ///
 /// # fn main() -> forebay::Result<()> {
 /// let engine = Engine::new()?;
-/// match engine.open("no/such/file", Open::read()) {
+/// match engine.open("no/such/file", OpenOptions::new().read(true)) {
 ///     Err(error) if error.kind() == ErrorKind::NotFound => println!("skipped: {error}"),
 ///     other => drop(other?),
 /// }
@@ -28,8 +29,8 @@ pub enum ErrorKind {
     InvalidInput,
     /// The file, or a directory of its path, does not exist.
     NotFound,
-    /// The file exists, and the call was to create it, such as with
-    /// [`Open::create_new`](crate::Open::create_new).
+    /// The file exists, and the call was to create it, such as an open with
+    /// [`create_new`](crate::OpenOptions::create_new).
     AlreadyExists,
     /// The system denies access to the file: by its permission bits, its owner or an attribute.
     PermissionDenied,
@@ -100,27 +101,29 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
 /// The debug form adds the kind, so that a `main` that returns the error prints a readable line.
 ///
 /// ```
-/// use forebay::{Engine, Open};
+/// use forebay::{Engine, OpenOptions};
 ///
 /// # fn main() -> forebay::Result<()> {
 /// let engine = Engine::new()?;
-/// let error = engine.open("no/such/file", Open::read()).unwrap_err();
+/// let error = engine.open("no/such/file", OpenOptions::new().read(true)).unwrap_err();
 /// assert_eq!(error.os_error(), Some(2));             // ENOENT
 /// assert_eq!(error.path(), Some("no/such/file".as_ref()));
 /// assert!(error.to_string().starts_with("no/such/file: could not open"));
 /// # Ok(())
 /// # }
 /// ```
+#[derive(Clone)]
 pub struct Error(Box<Parts>);
 
 /// Parts of an error. They are boxed, so that the result of a call is as large as its value.
+#[derive(Clone)]
 struct Parts {
     kind: ErrorKind,
     what: String,
     path: Option<PathBuf>,
     offset: Option<u64>,
     remedy: Option<String>,
-    source: Option<io::Error>,
+    source: Option<Arc<io::Error>>,
 }
 
 /// Result of the calls of this library.
@@ -135,7 +138,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
     /// Creates an error of a kind; `what` names the failure.
-    pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
+    pub(crate) fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
         let what = what.into();
         Self(Box::new(Parts { kind, what, path: None, offset: None, remedy: None, source: None }))
     }
@@ -182,7 +185,14 @@ impl Error {
     pub(crate) fn for_reading(path: &Path) -> Self {
         Self::new(ErrorKind::NotPermitted, "cannot change the file through a handle for reading")
             .at_path(path)
-            .remedy("open it with Open::write")
+            .remedy("open it with write")
+    }
+
+    /// Creates the error for a read through a handle that may only write.
+    pub(crate) fn for_writing(path: &Path) -> Self {
+        Self::new(ErrorKind::NotPermitted, "cannot read the file through a handle for writing")
+            .at_path(path)
+            .remedy("open it with read, too")
     }
 
     /// Creates the error for a file whose flush failed, now or earlier.
@@ -205,29 +215,29 @@ impl Error {
 
     /// Adds the path of the file concerned.
     #[must_use]
-    pub fn at_path(mut self, path: &Path) -> Self {
+    pub(crate) fn at_path(mut self, path: &Path) -> Self {
         self.0.path = Some(path.to_owned());
         self
     }
 
     /// Adds the offset in the file of the first byte concerned.
     #[must_use]
-    pub fn at_offset(mut self, offset: u64) -> Self {
+    pub(crate) fn at_offset(mut self, offset: u64) -> Self {
         self.0.offset = Some(offset);
         self
     }
 
     /// Adds what the reader of the message can do about it.
     #[must_use]
-    pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
+    pub(crate) fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.0.remedy = Some(remedy.into());
         self
     }
 
     /// Adds the error of the operating system that caused it.
     #[must_use]
-    pub fn because(mut self, source: io::Error) -> Self {
-        self.0.source = Some(source);
+    pub(crate) fn because(mut self, source: io::Error) -> Self {
+        self.0.source = Some(Arc::new(source));
         self
     }
 
@@ -252,7 +262,7 @@ impl Error {
     /// Returns the error number of the operating system (`errno`), if there is one.
     #[must_use]
     pub fn os_error(&self) -> Option<i32> {
-        self.0.source.as_ref().and_then(io::Error::raw_os_error)
+        self.0.source.as_ref().and_then(|source| source.raw_os_error())
     }
 }
 
@@ -283,7 +293,7 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.0.source.as_ref().map(|source| source as _)
+        self.0.source.as_deref().map(|source| source as _)
     }
 }
 
@@ -308,7 +318,7 @@ impl From<Error> for io::Error {
             ErrorKind::AlreadyExists => io::ErrorKind::AlreadyExists,
             ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
             ErrorKind::Open | ErrorKind::Io => {
-                error.0.source.as_ref().map_or(io::ErrorKind::Other, io::Error::kind)
+                error.0.source.as_ref().map_or(io::ErrorKind::Other, |source| source.kind())
             }
             _ => io::ErrorKind::Other,
         };

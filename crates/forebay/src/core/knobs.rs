@@ -1,38 +1,34 @@
 //! Knobs of an engine in one table: name, values, default, meaning, and how a value is read and
 //! printed. The knobs of the request queue come first and are defined in `forebay_block::knobs`.
 //!
-//! A knob consists of a field of [`Settings`], its entry here, and one place that applies it:
+//! A knob consists of a field of [`Options`], its entry here, and one place that applies it:
 //! `Shared::apply` if it can be changed while the engine runs, `Builder::build` if not. A test
 //! generates the page `knobs.md` from this table. The page is part of the documentation of
-//! `Engine::set`.
+//! `Options::set`.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
 use forebay_block::knobs::QueueKnob;
-use forebay_cache::Caching;
-use forebay_cache::file::Reserving;
-use forebay_cache::writeback::pace::Bound;
 
 use crate::core::context::placement::Affinity;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::limits::{CONTEXTS, FLIGHT, FLIGHT_TIMES};
-use crate::core::settings::Priority;
-use crate::core::settings::{Settings, Wanted, invalid};
-use crate::platform::{Choice, jiffy};
+use crate::core::options::{
+    Backend, ContextPriority, Contexts, Flight, Options, Prealloc, invalid,
+};
+use crate::platform::jiffy;
 
 /// Description and current value of a knob: an option of an engine with a name.
 ///
-/// [`Engine::knobs`](crate::Engine::knobs) and [`Builder::knobs`](crate::Builder::knobs) list all
-/// knobs.
+/// [`Options::knobs`] and [`Control::knobs`](crate::Control::knobs) list all knobs.
 ///
 /// ```
 /// # fn main() -> forebay::Result<()> {
 /// let engine = forebay::Engine::new()?;
-/// for knob in engine.knobs() {
+/// for knob in engine.options().knobs() {
 ///     println!("{} = {} ({}; {})", knob.name, knob.value, knob.choices, knob.help);
-///     assert_eq!(engine.get(&knob.name)?, knob.value);
 /// }
 /// # Ok(())
 /// # }
@@ -40,9 +36,9 @@ use crate::platform::{Choice, jiffy};
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Knob {
-    /// Its name, as [`Engine::set`](crate::Engine::set) takes it.
+    /// Its name, as [`Options::set`] takes it.
     pub name: String,
-    /// Its current value, as [`Engine::set`](crate::Engine::set) takes it.
+    /// Its current value, as [`Options::set`] takes it.
     pub value: String,
     /// The values that it accepts, as text for people.
     pub choices: String,
@@ -57,22 +53,17 @@ pub struct Knob {
 /// When a knob can be changed.
 ///
 /// ```
-/// use forebay::Change;
+/// use forebay::{Change, Options};
 ///
-/// # fn main() -> forebay::Result<()> {
-/// let engine = forebay::Engine::new()?;
-/// let fixed = engine.knobs().into_iter().filter(|knob| knob.change == Change::Fixed);
-/// for knob in fixed {
-///     assert!(engine.set(&knob.name, &knob.value).is_err());
-/// }
-/// # Ok(())
-/// # }
+/// let knobs = Options::default().knobs();
+/// let fixed = knobs.iter().filter(|knob| knob.change == Change::Fixed);
+/// assert!(fixed.map(|knob| knob.name.as_str()).eq(["cache_bytes", "buffer_bytes", "backend"]));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Change {
-    /// At any time, with [`Engine::set`](crate::Engine::set).
+    /// At any time, with [`Engine::set_options`](crate::Engine::set_options).
     Live,
-    /// Only before the engine is built, with [`Builder::set`](crate::Builder::set).
+    /// Only before the engine is built.
     Fixed,
 }
 
@@ -93,9 +84,9 @@ struct Own {
     help: &'static str,
     /// The reason, if it cannot be changed while the engine runs.
     fixed: Option<&'static str>,
-    get: fn(&Settings) -> String,
+    get: fn(&Options) -> String,
     /// Returns `None` if the value is invalid.
-    set: fn(&mut Settings, &str) -> Option<()>,
+    set: fn(&mut Options, &str) -> Option<()>,
 }
 
 /// Values of a knob that is a number of bytes.
@@ -115,7 +106,7 @@ const JIFFY: &str = "delay=jiffy";
 const HOLDS: &str =
     "throttled, immediate, delay=MICROSECONDS (0 to 100000), delay=jiffy (1/HZ of this kernel)";
 
-const OWN: [Own; 12] = [
+const OWN: [Own; 13] = [
     Own {
         name: "contexts",
         choices: "adaptive, or a number from 1 to 64",
@@ -124,8 +115,8 @@ const OWN: [Own; 12] = [
                to raise the rate; or that many.",
         fixed: None,
         get: |settings| match settings.contexts {
-            Wanted::Adaptive => ADAPTIVE.to_owned(),
-            Wanted::Fixed(number) => number.to_string(),
+            Contexts::Adaptive => ADAPTIVE.to_owned(),
+            Contexts::Fixed(number) => number.to_string(),
         },
         set: |settings, value| contexts(value).map(|wanted| settings.contexts = wanted),
     },
@@ -137,9 +128,9 @@ const OWN: [Own; 12] = [
                file, by directory, or by allocation group (by directory if the file system has \
                none).",
         fixed: None,
-        get: |settings| settings.affinity.name().to_owned(),
+        get: |settings| settings.measuring.affinity.name().to_owned(),
         set: |settings, value| {
-            Affinity::by_name(value).map(|affinity| settings.affinity = affinity)
+            Affinity::by_name(value).map(|affinity| settings.measuring.affinity = affinity)
         },
     },
     Own {
@@ -149,11 +140,11 @@ const OWN: [Own; 12] = [
         help: "Scheduling class of the writeback threads: that of the program, or the lowest \
                real-time priority (`SCHED_FIFO`), which needs CAP_SYS_NICE or RLIMIT_RTPRIO.",
         fixed: None,
-        get: |settings| settings.priority.name().to_owned(),
+        get: |settings| settings.context_priority.name().to_owned(),
         set: |settings, value| {
-            let [normal, realtime] =
-                [Priority::Normal, Priority::Realtime].map(|priority| (priority.name(), priority));
-            choose(value, normal, realtime).map(|priority| settings.priority = priority)
+            let [normal, realtime] = [ContextPriority::Normal, ContextPriority::Realtime]
+                .map(|priority| (priority.name(), priority));
+            choose(value, normal, realtime).map(|priority| settings.context_priority = priority)
         },
     },
     Own {
@@ -164,8 +155,8 @@ const OWN: [Own; 12] = [
                time, or a number of requests.",
         fixed: None,
         get: |settings| match settings.flight {
-            Bound::Depth(depth) => depth.to_string(),
-            Bound::Time(time) => format!("time={}", time.as_micros()),
+            Flight::Depth(depth) => depth.to_string(),
+            Flight::Time(time) => format!("time={}", time.as_micros()),
         },
         set: |settings, value| bound(value).map(|bound| settings.flight = bound),
     },
@@ -177,8 +168,8 @@ const OWN: [Own; 12] = [
                beyond the end of growing files, at most 1 % of the free space. Reserved space is \
                given back when the file is closed.",
         fixed: None,
-        get: |settings| format_reserving(settings.reserving),
-        set: |settings, value| reserving(value).map(|reserving| settings.reserving = reserving),
+        get: |settings| format_prealloc(settings.prealloc),
+        set: |settings, value| prealloc(value).map(|prealloc| settings.prealloc = prealloc),
     },
     Own {
         name: "cache_bytes",
@@ -224,9 +215,9 @@ const OWN: [Own; 12] = [
         help: "Whether pages leave memory once they are written or read, on handles that do not \
                choose.",
         fixed: None,
-        get: |settings| word(settings.caching == Caching::Uncached, "on", "off"),
+        get: |settings| word(settings.uncached, "on", "off"),
         set: |settings, value| {
-            settings.caching = choose(value, ("on", Caching::Uncached), ("off", Caching::Cached))?;
+            settings.uncached = choose(value, ("on", true), ("off", false))?;
             Some(())
         },
     },
@@ -240,14 +231,24 @@ const OWN: [Own; 12] = [
         set: |settings, value| bytes(value).map(|bytes| settings.buffer_bytes = bytes),
     },
     Own {
-        name: "engine",
-        choices: Choice::CHOICES,
+        name: "backend",
+        choices: Backend::CHOICES,
         default: "auto",
         help: "System calls for I/O. `auto` takes io_uring, or a thread pool if io_uring is \
                missing or forbidden.",
         fixed: Some("open files and requests in flight belong to the backend that was chosen"),
         get: |settings| settings.backend.name().to_owned(),
-        set: |settings, value| Choice::by_name(value).map(|choice| settings.backend = choice),
+        set: |settings, value| Backend::by_name(value).map(|choice| settings.backend = choice),
+    },
+    Own {
+        name: "close_timeout",
+        choices: "a time with its unit, such as 500ms or 60s, or none",
+        default: "60s",
+        help: "Longest wait of a close, and of the drop of the engine, for the device; or no \
+               limit.",
+        fixed: None,
+        get: |settings| format_timeout(settings.close_timeout),
+        set: |settings, value| timeout(value).map(|time| settings.close_timeout = time),
     },
 ];
 
@@ -272,7 +273,7 @@ fn find(name: &str) -> Result<Definition> {
 }
 
 /// Returns every knob with its value.
-pub(crate) fn list(settings: &Settings) -> Vec<Knob> {
+pub(crate) fn list(settings: &Options) -> Vec<Knob> {
     all().map(|knob| knob.describe(knob.get(settings))).collect()
 }
 
@@ -288,7 +289,7 @@ pub(crate) fn described(name: &str, value: String, choices: &str, change: Change
 ///
 /// # Errors
 /// `InvalidInput` for an unknown name; the message lists the known names.
-pub(crate) fn get(settings: &Settings, name: &str) -> Result<String> {
+pub(crate) fn get(settings: &Options, name: &str) -> Result<String> {
     find(name).map(|knob| knob.get(settings))
 }
 
@@ -296,30 +297,34 @@ pub(crate) fn get(settings: &Settings, name: &str) -> Result<String> {
 ///
 /// # Errors
 /// `InvalidInput` for an unknown name or an invalid value; the message lists what is valid.
-pub(crate) fn set(settings: &mut Settings, name: &str, value: &str) -> Result<()> {
+pub(crate) fn set(settings: &mut Options, name: &str, value: &str) -> Result<()> {
     find(name)?.set(settings, value)
 }
 
-/// Sets a knob of a running engine, as [`set`].
+/// Checks a change of the options of a running engine, as [`check`].
 ///
 /// # Errors
-/// As [`set`], and `InvalidInput` if the knob is fixed; the message says why.
-pub(crate) fn change(settings: &mut Settings, name: &str, value: &str) -> Result<()> {
-    let knob = find(name)?;
-    if let Some(why) = knob.fixed() {
-        let what = format!("cannot change knob `{name}` while the engine runs: {why}");
-        return Err(Error::new(ErrorKind::InvalidInput, what)
-            .remedy("set it with the Builder, before the engine is built"));
+/// As [`check`], and `InvalidInput` if a fixed knob has changed; the message says why.
+pub(crate) fn check_change(before: &Options, after: &Options) -> Result<()> {
+    for knob in all() {
+        if let Some(why) = knob.fixed()
+            && knob.get(before) != knob.get(after)
+        {
+            let name = knob.name();
+            let what = format!("cannot change knob `{name}` while the engine runs: {why}");
+            return Err(Error::new(ErrorKind::InvalidInput, what)
+                .remedy("set it before the engine is built"));
+        }
     }
-    knob.set(settings, value)
+    check(after)
 }
 
 /// Checks that every value is one that can also be set as text, and that the values fit together.
-/// The typed methods of the builder take values of any size.
+/// The fields of the options take values of any size.
 ///
 /// # Errors
 /// `InvalidInput` for the first value that is out of range; the message names it.
-pub(crate) fn check(settings: &Settings) -> Result<()> {
+pub(crate) fn check(settings: &Options) -> Result<()> {
     all().try_for_each(|knob| knob.set(&mut settings.clone(), &knob.get(settings)))?;
     settings.check_ranges()
 }
@@ -372,21 +377,21 @@ impl Definition {
         }
     }
 
-    fn get(self, settings: &Settings) -> String {
+    fn get(self, settings: &Options) -> String {
         match self {
-            Definition::QueueKnob(knob) => knob.get(&settings.queue).to_string(),
+            Definition::QueueKnob(knob) => knob.get(&settings.measuring.queue).to_string(),
             Definition::Own(knob) => (knob.get)(settings),
         }
     }
 
-    fn set(self, settings: &mut Settings, value: &str) -> Result<()> {
+    fn set(self, settings: &mut Options, value: &str) -> Result<()> {
         let read = match self {
             Definition::QueueKnob(knob) => {
                 let value = match value {
                     JIFFY => Cow::Owned(format!("delay={}", jiffy().as_micros())),
                     value => Cow::Borrowed(value),
                 };
-                knob.set(&mut settings.queue, &value).ok()
+                knob.set(&mut settings.measuring.queue, &value).ok()
             }
             Definition::Own(knob) => (knob.set)(settings, value),
         };
@@ -407,19 +412,19 @@ fn choose<T>(value: &str, first: (&str, T), other: (&str, T)) -> Option<T> {
 }
 
 /// Parses the knob `prealloc`: a word or a number of bytes.
-fn reserving(value: &str) -> Option<Reserving> {
+fn prealloc(value: &str) -> Option<Prealloc> {
     match value {
-        "adaptive" => Some(Reserving::Adaptive),
-        "off" => Some(Reserving::Paused),
-        _ => bytes(value).map(Reserving::Ahead),
+        "adaptive" => Some(Prealloc::Adaptive),
+        "off" => Some(Prealloc::Off),
+        _ => bytes(value).map(Prealloc::Ahead),
     }
 }
 
-fn format_reserving(reserving: Reserving) -> String {
-    match reserving {
-        Reserving::Adaptive => "adaptive".to_owned(),
-        Reserving::Ahead(bytes) => bytes.to_string(),
-        Reserving::Paused | Reserving::Off => "off".to_owned(),
+fn format_prealloc(prealloc: Prealloc) -> String {
+    match prealloc {
+        Prealloc::Adaptive => "adaptive".to_owned(),
+        Prealloc::Ahead(bytes) => bytes.to_string(),
+        Prealloc::Off => "off".to_owned(),
     }
 }
 
@@ -439,21 +444,21 @@ fn bytes(value: &str) -> Option<u64> {
 }
 
 /// Parses the knob `contexts`: a word or a number.
-fn contexts(value: &str) -> Option<Wanted> {
+fn contexts(value: &str) -> Option<Contexts> {
     if value == ADAPTIVE {
-        return Some(Wanted::Adaptive);
+        return Some(Contexts::Adaptive);
     }
-    value.parse().ok().filter(|number| (1..=CONTEXTS).contains(number)).map(Wanted::Fixed)
+    value.parse().ok().filter(|number| (1..=CONTEXTS).contains(number)).map(Contexts::Fixed)
 }
 
 /// Parses the knob `flight`: a depth, or `time=MICROSECONDS`.
-fn bound(value: &str) -> Option<Bound> {
+fn bound(value: &str) -> Option<Flight> {
     if let Some(micros) = value.strip_prefix("time=") {
         let time = Duration::from_micros(micros.parse().ok()?);
-        return FLIGHT_TIMES.contains(&time).then_some(Bound::Time(time));
+        return FLIGHT_TIMES.contains(&time).then_some(Flight::Time(time));
     }
     let depth: usize = value.parse().ok()?;
-    (1..=FLIGHT).contains(&depth).then_some(Bound::Depth(depth))
+    (1..=FLIGHT).contains(&depth).then_some(Flight::Depth(depth))
 }
 
 /// Units of a time in microseconds, in ascending order.
@@ -473,6 +478,18 @@ fn format_age(age: Duration) -> String {
     let fits = |(_, of_unit): &&(&str, u64)| micros.is_multiple_of(u128::from(*of_unit));
     let (unit, of_unit) = UNITS.iter().rev().find(fits).unwrap_or(&UNITS[0]);
     format!("{}{unit}", micros / u128::from(*of_unit))
+}
+
+/// Value of the knob `close_timeout` for a wait without end.
+const NO_TIMEOUT: &str = "none";
+
+/// Parses the knob `close_timeout`: a word or a time.
+fn timeout(value: &str) -> Option<Duration> {
+    if value == NO_TIMEOUT { Some(Duration::MAX) } else { age(value) }
+}
+
+fn format_timeout(time: Duration) -> String {
+    if time == Duration::MAX { NO_TIMEOUT.to_owned() } else { format_age(time) }
 }
 
 #[cfg(test)]

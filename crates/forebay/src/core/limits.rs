@@ -77,9 +77,6 @@ pub(crate) const BATCH_QUEUED_FILES: usize = 16;
 /// Names of lock files that a batch tries. Each batch that starts in the same nanosecond takes one.
 pub(crate) const BATCH_IDS: u64 = 1024;
 
-/// Files that get their names between two reports of the progress of a commit.
-pub(crate) const BATCH_PROGRESS: usize = 256;
-
 const _: () = assert!(BATCH_BUFFER.is_multiple_of(PAGE as usize), "buffers end at whole pages");
 
 /// Bytes that a cursor reads ahead of small sequential reads, at first and at most: one request.

@@ -17,7 +17,7 @@
 //
 // The rest:
 //
-// - `settings`, `knobs`, `policy`: the options. `stats`: the numbers.
+// - `options`, `knobs`: the options, typed and by name. `stats`: the numbers.
 // - `direct`: files past the cache. `batch`: new files that become durable together.
 // - `recovery`: the work of a keeper after the death of the program.
 // - `wait`: blocking calls. `answer`: results on their way to a future.
@@ -39,7 +39,7 @@ mod lease;
 pub(crate) mod level;
 pub(crate) mod limits;
 pub(crate) mod open;
-pub mod policy;
+pub mod options;
 #[allow(
     unsafe_code,
     reason = "frame numbers become memory here; the rules of the cache make it sound"
@@ -47,7 +47,6 @@ pub mod policy;
 pub(crate) mod pool;
 pub(crate) mod read;
 pub(crate) mod recovery;
-pub(crate) mod settings;
 pub(crate) mod share;
 pub(crate) mod shared;
 pub(crate) mod slices;

@@ -26,13 +26,13 @@ macro_rules! numbers {
         /// engine runs, so sums may be off by what happened in between.
         ///
         /// ```
-        /// use forebay::{Engine, Open};
+        /// use forebay::{Engine, OpenOptions};
         ///
         /// # fn main() -> forebay::Result<()> {
         /// # let directory = tempfile::tempdir_in(".").unwrap();
         /// # let path = directory.path().join("file");
         /// let engine = Engine::new()?;
-        /// let file = engine.open(&path, Open::create())?;
+        /// let file = engine.open(&path, OpenOptions::new().read(true).write(true).create(true))?;
         /// file.write_at(b"twelve bytes", 0)?;
         /// file.sync_data()?;
         /// let stats = engine.stats();

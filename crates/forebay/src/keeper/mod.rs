@@ -26,11 +26,11 @@
 //! fails with `Keeper`.
 //!
 //! ```no_run
-//! use forebay::{Engine, Keeper};
+//! use forebay::{Engine, Keeper, Options};
 //!
 //! # fn main() -> forebay::Result<()> {
 //! forebay::keeper::run_if_asked();                   // must come first: this may be the keeper
-//! let engine = Engine::builder().survive(Keeper::this_program()).build()?;
+//! let engine = Engine::builder(Options::default()).survive(Keeper::this_program()).build()?;
 //! # let _ = engine; Ok(())
 //! # }
 //! ```
@@ -96,7 +96,7 @@ pub(crate) const HUNG: i32 = 3;
 /// ```
 /// use forebay::{Keeper, WhenLost};
 ///
-/// let keeper = Keeper::this_program().when_lost(WhenLost::GoOn);
+/// let keeper = Keeper { when_lost: WhenLost::GoOn, ..Keeper::this_program() };
 /// assert_eq!(WhenLost::default(), WhenLost::Restart);
 /// # drop(keeper);
 /// ```
@@ -115,34 +115,44 @@ pub enum WhenLost {
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use forebay::{Engine, Keeper};
+/// use forebay::{Engine, Keeper, Options};
 ///
 /// # fn main() -> forebay::Result<()> {
 /// forebay::keeper::run_if_asked();
-/// let keeper = Keeper::this_program()
-///     .socket("/run/app/keeper.socket")
-///     .log("/var/log/app/keeper.log")
-///     .linger(Duration::from_secs(60));
-/// let engine = Engine::builder().survive(keeper).build()?;
+/// let keeper = Keeper {
+///     socket: Some("/run/app/keeper.socket".into()),
+///     log: Some("/var/log/app/keeper.log".into()),
+///     linger: Duration::from_secs(60),
+///     ..Keeper::this_program()
+/// };
+/// let engine = Engine::builder(Options::default()).survive(keeper).build()?;
 /// # let _ = engine; Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Keeper {
-    program: Program,
-    arguments: Vec<OsString>,
-    pub(crate) socket: Option<PathBuf>,
-    pub(crate) linger: Duration,
-    pub(crate) patience: Duration,
-    pub(crate) save_to: Option<PathBuf>,
-    pub(crate) log: Option<PathBuf>,
-    pub(crate) when_lost: WhenLost,
-}
-
-#[derive(Clone, Debug)]
-enum Program {
-    Path(PathBuf),
-    This,
+    /// The program to execute as the keeper, or `None` for the executable that this process runs,
+    /// even if its file was replaced.
+    pub program: Option<PathBuf>,
+    /// Command line arguments for the keeper process. They come before `keeper --channel 0`.
+    pub arguments: Vec<OsString>,
+    /// Path of a socket that the keeper serves. After this program has died, another program takes
+    /// over its cache and its open files there, with
+    /// [`Builder::adopt`](crate::Builder::adopt). The socket has mode 0600: only the same user and
+    /// root can connect.
+    pub socket: Option<PathBuf>,
+    /// How long a keeper with a socket waits for a program that takes over (default: 30 s).
+    pub linger: Duration,
+    /// How long the keeper retries while no data can be written (default: 60 s).
+    pub patience: Duration,
+    /// A directory where the keeper saves data that it could not write. The saved file is as large
+    /// as the used part of the cache. `forebay recover`, or [`image::recover`], writes it to the
+    /// files later. Without a directory such data is lost.
+    pub save_to: Option<PathBuf>,
+    /// The log file of the keeper (default: standard error).
+    pub log: Option<PathBuf>,
+    /// What the engine does when the keeper dies (default: start another one).
+    pub when_lost: WhenLost,
 }
 
 impl Keeper {
@@ -152,21 +162,15 @@ impl Keeper {
     /// `--channel`.
     #[must_use]
     pub fn program(path: impl Into<PathBuf>) -> Self {
-        Self::of(Program::Path(path.into()))
+        Self { program: Some(path.into()), ..Self::this_program() }
     }
 
     /// Uses this program as the keeper, the second process that finishes the writing if this
     /// process dies. Its `main` must call [`run_if_asked`] before anything else.
-    ///
-    /// The keeper runs the executable that this process runs, even if its file was replaced.
     #[must_use]
     pub fn this_program() -> Self {
-        Self::of(Program::This)
-    }
-
-    fn of(program: Program) -> Self {
         Self {
-            program,
+            program: None,
             arguments: Vec::new(),
             socket: None,
             linger: KEEPER_LINGER,
@@ -175,62 +179,6 @@ impl Keeper {
             log: None,
             when_lost: WhenLost::default(),
         }
-    }
-
-    /// Sets command line arguments for the keeper process. They come before `keeper --channel 0`.
-    #[must_use]
-    pub fn arguments(mut self, arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
-        self.arguments = arguments.into_iter().map(Into::into).collect();
-        self
-    }
-
-    /// Sets the path of a socket that the keeper serves. After this program has died, another
-    /// program takes over its cache and its open files there, with
-    /// [`Builder::adopt`](crate::Builder::adopt).
-    ///
-    /// The socket has mode 0600: only the same user and root can connect.
-    #[must_use]
-    pub fn socket(mut self, path: impl Into<PathBuf>) -> Self {
-        self.socket = Some(path.into());
-        self
-    }
-
-    /// Sets how long a keeper with a socket waits for a program that takes over (default: 30 s).
-    #[must_use]
-    pub fn linger(mut self, time: Duration) -> Self {
-        self.linger = time;
-        self
-    }
-
-    /// Sets how long the keeper retries while no data can be written (default: 60 s).
-    #[must_use]
-    pub fn patience(mut self, time: Duration) -> Self {
-        self.patience = time;
-        self
-    }
-
-    /// Sets a directory where the keeper saves data that it could not write.
-    ///
-    /// The saved file is as large as the used part of the cache. `forebay recover`, or
-    /// [`image::recover`], writes it to the files later. Without a directory such data is lost.
-    #[must_use]
-    pub fn save_to(mut self, directory: impl Into<PathBuf>) -> Self {
-        self.save_to = Some(directory.into());
-        self
-    }
-
-    /// Sets the log file of the keeper (default: standard error).
-    #[must_use]
-    pub fn log(mut self, path: impl Into<PathBuf>) -> Self {
-        self.log = Some(path.into());
-        self
-    }
-
-    /// Sets what the engine does when the keeper dies (default: start another one).
-    #[must_use]
-    pub fn when_lost(mut self, what: WhenLost) -> Self {
-        self.when_lost = what;
-        self
     }
 
     /// Makes all paths absolute and checks them.
@@ -268,13 +216,13 @@ impl Keeper {
     pub(crate) fn command(&self, channel: Stdio) -> Command {
         use std::os::unix::process::CommandExt as _;
         let mut command = match &self.program {
-            Program::Path(path) => Command::new(path),
-            Program::This => Command::new("/proc/self/exe"),
+            Some(path) => Command::new(path),
+            None => Command::new("/proc/self/exe"),
         };
         command.args(&self.arguments);
         match &self.program {
-            Program::Path(_) => command.args(["keeper", "--channel", "0"]),
-            Program::This => command.arg0("forebay-keeper").env(ASKED, "0"),
+            Some(_) => command.args(["keeper", "--channel", "0"]),
+            None => command.arg0("forebay-keeper").env(ASKED, "0"),
         };
         command.stdin(channel).stdout(Stdio::null());
         command.stderr(if self.log.is_some() { Stdio::null() } else { Stdio::inherit() });
@@ -284,10 +232,10 @@ impl Keeper {
     /// Returns what to do if the keeper does not start.
     pub(crate) fn remedy(&self) -> String {
         match &self.program {
-            Program::Path(path) => {
+            Some(path) => {
                 format!("use the program forebay of this version as {}", path.display())
             }
-            Program::This => "call forebay::keeper::run_if_asked at the start of main".to_owned(),
+            None => "call forebay::keeper::run_if_asked at the start of main".to_owned(),
         }
     }
 }
@@ -310,12 +258,19 @@ mod tests {
 
     #[test]
     fn paths_are_absolute_and_bounded() {
-        let keeper = Keeper::this_program().socket("socket").log("/log").checked().unwrap();
+        let keeper = Keeper {
+            socket: Some("socket".into()),
+            log: Some("/log".into()),
+            ..Keeper::this_program()
+        }
+        .checked()
+        .unwrap();
         assert!(keeper.socket.unwrap().is_absolute());
         assert_eq!(keeper.log.unwrap(), Path::new("/log"));
-        for missing in
-            [Keeper::this_program().socket("/no/socket"), Keeper::this_program().log("/no/log")]
-        {
+        for missing in [
+            Keeper { socket: Some("/no/socket".into()), ..Keeper::this_program() },
+            Keeper { log: Some("/no/log".into()), ..Keeper::this_program() },
+        ] {
             let error = missing.checked().unwrap_err();
             assert_eq!(
                 (error.kind(), error.path()),
@@ -324,9 +279,9 @@ mod tests {
             assert!(error.to_string().contains("does not exist"), "{error}");
         }
         for refused in [
-            Keeper::this_program().log("x".repeat(70_000)),
-            Keeper::this_program().socket(""),
-            Keeper::this_program().save_to("/no/such/directory"),
+            Keeper { log: Some("x".repeat(70_000).into()), ..Keeper::this_program() },
+            Keeper { socket: Some("".into()), ..Keeper::this_program() },
+            Keeper { save_to: Some("/no/such/directory".into()), ..Keeper::this_program() },
         ] {
             assert_eq!(refused.checked().unwrap_err().kind(), ErrorKind::InvalidInput);
         }

@@ -7,16 +7,22 @@ use std::time::Duration;
 
 use crate::positioned::{Positioned, assert_as_over_a_vector};
 use crate::support::mount::{FileSystem, Mount};
-use crate::support::{self, MIB, assert_on_disk, pattern};
-use bytes::{Buf, Bytes, BytesMut};
-use forebay::{Cursor, Engine, ErrorKind, File, Open};
+use crate::support::{self, MIB, assert_on_disk, how, pattern};
+use bytes::BytesMut;
+use forebay::{Cursor, Engine, ErrorKind, File, Options};
 use forebay_block::random::Random;
 
 /// What nothing here may take longer than.
 const SOON: Duration = Duration::from_secs(60);
 
 fn engine() -> Engine {
-    Engine::builder().cache_bytes(8 * MIB).dirty_bytes(4 * MIB).close_timeout(SOON).build().unwrap()
+    Engine::start(Options {
+        cache_bytes: Some(8 * MIB),
+        dirty_bytes: Some(4 * MIB),
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap()
 }
 
 struct Blocking<'a>(Cursor<&'a File>);
@@ -43,7 +49,7 @@ impl Positioned for Blocking<'_> {
 fn a_cursor_is_as_one_over_a_vector() {
     assert_as_over_a_vector(
         &engine(),
-        |file, take| take(&mut Blocking(file.cursor())),
+        |file, take| take(&mut Blocking(Cursor::new(&file))),
         "through a cursor",
     );
 }
@@ -53,17 +59,17 @@ fn a_cursor_of_a_handle_for_appending_writes_at_the_end() {
     let (engine, directory) = (engine(), support::directory());
     let path = directory.path().join("log");
     std::fs::write(&path, b"there").unwrap();
-    let file = Arc::new(engine.open(&path, Open::append()).unwrap());
-    let (mut one, mut other) = (Cursor::new(Arc::clone(&file)), file.cursor());
+    let file = Arc::new(engine.open(&path, &how::append()).unwrap());
+    let (mut one, mut other) = (Cursor::new(Arc::clone(&file)), Cursor::new(&*file));
     assert_eq!(one.write(b" one").unwrap(), 4);
     assert_eq!(other.write_vectored(&[IoSlice::new(b" o"), IoSlice::new(b"ther")]).unwrap(), 6);
-    assert_eq!((one.position(), other.position()), (9, 15));
+    assert_eq!((one.stream_position().unwrap(), other.stream_position().unwrap()), (9, 15));
     one.rewind().unwrap();
     let mut word = [0; 5];
     one.read_exact(&mut word).unwrap();
     assert_eq!(&word, b"there");
     one.write_all(b" again").unwrap();
-    assert_eq!(one.position(), 21);
+    assert_eq!(one.stream_position().unwrap(), 21);
     let mut all = String::new();
     other.rewind().unwrap();
     other.read_to_string(&mut all).unwrap();
@@ -78,14 +84,15 @@ fn errors_keep_their_kind_and_themselves() {
     let (engine, directory) = (engine(), support::directory());
     let path = directory.path().join("file");
     std::fs::write(&path, b"x").unwrap();
-    let mut reader = Cursor::new(engine.open(&path, Open::read()).unwrap());
+    let mut reader = Cursor::new(engine.open(&path, &how::read()).unwrap());
     let error = reader.write(b"no").unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
     let inner = error.get_ref().unwrap().downcast_ref::<forebay::Error>().unwrap();
     assert_eq!(inner.kind(), ErrorKind::NotPermitted);
-    assert!(error.to_string().contains("file") && reader.position() == 0, "{error}");
-    let mut far = Cursor::new(engine.open(&path, Open::write()).unwrap());
-    far.set_position(u64::MAX - 1);
+    assert!(error.to_string().contains("file"), "{error}");
+    assert_eq!(reader.stream_position().unwrap(), 0);
+    let mut far = Cursor::new(engine.open(&path, &how::write()).unwrap());
+    far.seek(SeekFrom::Start(u64::MAX - 1)).unwrap();
     assert_eq!(far.write(b"abc").unwrap_err().kind(), io::ErrorKind::InvalidInput);
     assert_eq!(far.read(&mut [0; 10]).unwrap(), 0);
     assert_eq!(far.seek(SeekFrom::Current(5)).unwrap_err().kind(), io::ErrorKind::InvalidInput);
@@ -100,7 +107,7 @@ fn errors_keep_their_kind_and_themselves() {
 fn vectors_are_one_stretch() {
     let (engine, directory) = (engine(), support::directory());
     let path = directory.path().join("file");
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     let mut random = Random::new(support::seed());
     let mut model: Vec<u8> = Vec::new();
     let pieces = |random: &mut Random| -> Vec<usize> {
@@ -126,7 +133,9 @@ fn vectors_are_one_stretch() {
                     IoSlice::new(piece)
                 })
                 .collect();
-            file.write_vectored_at(&slices, offset as u64).unwrap();
+            let mut cursor = Cursor::new(&file);
+            cursor.seek(SeekFrom::Start(offset as u64)).unwrap();
+            assert_eq!(cursor.write_vectored(&slices).unwrap(), whole);
             if whole > 0 {
                 model.resize(model.len().max(offset + whole), 0);
                 model[offset..offset + whole].copy_from_slice(&data);
@@ -135,7 +144,9 @@ fn vectors_are_one_stretch() {
             let mut buffers: Vec<Vec<u8>> = lengths.iter().map(|length| vec![0; *length]).collect();
             let mut slices: Vec<IoSliceMut<'_>> =
                 buffers.iter_mut().map(|buffer| IoSliceMut::new(buffer)).collect();
-            let read = file.read_vectored_at(&mut slices, offset as u64).unwrap();
+            let mut cursor = Cursor::new(&file);
+            cursor.seek(SeekFrom::Start(offset as u64)).unwrap();
+            let read = cursor.read_vectored(&mut slices).unwrap();
             let expected = &model[offset.min(model.len())..(offset + whole).min(model.len())];
             assert_eq!(read, expected.len(), "round {round}");
             assert!(buffers.concat()[..read] == *expected, "round {round}");
@@ -146,28 +157,21 @@ fn vectors_are_one_stretch() {
 }
 
 #[test]
-fn appended_vectors_and_buffers_stand_together() {
+fn appended_vectors_stand_together() {
     let (engine, directory) = (engine(), support::directory());
     let path = directory.path().join("log");
     std::thread::scope(|scope| {
         for thread in 0..4u8 {
-            let log = engine.open(&path, Open::append()).unwrap();
+            let log = engine.open(&path, &how::append()).unwrap();
             scope.spawn(move || {
                 for round in 0..200usize {
                     let body = vec![thread; 50 + round * 37 % 9000];
                     let length = u32::try_from(body.len()).unwrap().to_le_bytes();
-                    if round % 2 == 0 {
-                        log.append_vectored(&[&[thread][..], &length, &body].map(IoSlice::new))
-                            .unwrap();
-                    } else {
-                        // More pieces than are planned at once.
-                        let pieces =
-                            body.chunks(body.len().div_ceil(100)).map(Bytes::copy_from_slice);
-                        let body: Box<dyn Buf> = pieces
-                            .fold(Box::new(Bytes::new()), |all, piece| Box::new(all.chain(piece)));
-                        log.append_buf(Buf::chain(Buf::chain(&[thread][..], &length[..]), body))
-                            .unwrap();
-                    }
+                    // More slices than are planned at once.
+                    let pieces = body.chunks(body.len().div_ceil(100));
+                    let head = [&[thread][..], &length[..]];
+                    let record: Vec<_> = head.into_iter().chain(pieces).map(IoSlice::new).collect();
+                    log.append_vectored(&record).unwrap();
                 }
                 log.close().unwrap();
             });
@@ -188,21 +192,21 @@ fn appended_vectors_and_buffers_stand_together() {
 #[test]
 fn a_direct_file_takes_the_buffers_of_bytes() {
     let (engine, directory) = (engine(), support::directory());
-    let file = engine.open_direct(directory.path().join("file"), Open::create()).unwrap();
+    let file = engine.open_direct(directory.path().join("file"), &how::create()).unwrap();
     let mut buffer = BytesMut::with_capacity(20_000);
     buffer.extend_from_slice(&pattern(1, 10_000));
     let address = buffer.as_ptr();
-    let (written, buffer) = file.write_at(buffer, 100);
+    let (written, buffer) = file.write_at(buffer, 100).wait();
     assert_eq!((written.unwrap(), buffer.as_ptr(), buffer.len()), (10_000, address, 10_000));
     // A part of a larger one.
     let mut rest = BytesMut::zeroed(30_000);
     let part = rest.split_to(12_000);
-    let (read, part) = file.read_at(part, 100);
+    let (read, part) = file.read_at(part, 100).wait();
     assert_eq!((read.unwrap(), part.len()), (10_000, 12_000));
     assert!(part[..10_000] == pattern(1, 10_000));
-    let (written, empty) = file.write_at(BytesMut::new(), 5);
+    let (written, empty) = file.write_at(BytesMut::new(), 5).wait();
     assert_eq!((written.unwrap(), empty.len()), (0, 0));
-    file.close().unwrap();
+    file.close().wait().unwrap();
 }
 
 #[test]
@@ -216,11 +220,11 @@ fn contract_09_no_space_is_reported_to_a_cursor() {
     };
     let path = mount.path().join("file");
     let engine = engine();
-    let file = engine.open(&path, Open::create()).unwrap();
-    let mut cursor = file.cursor();
+    let file = engine.open(&path, &how::create()).unwrap();
+    let mut cursor = Cursor::new(&file);
     full(io::copy(&mut io::repeat(7), &mut cursor));
     // What was accepted has its place.
-    let accepted = cursor.position();
+    let accepted = cursor.stream_position().unwrap();
     assert!(accepted > MIB && accepted == file.len().unwrap(), "{accepted}");
     file.sync_data().unwrap();
     file.close().unwrap();

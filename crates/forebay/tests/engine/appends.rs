@@ -6,16 +6,21 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::support::{self, process, within};
-use forebay::{Engine, File, Open};
+use crate::support::{self, how, process, within};
+use forebay::{Cursor, Engine, File, Options};
 
 /// Limit of each wait.
 const SOON: Duration = Duration::from_secs(10);
 
 /// An engine that writes nothing by age.
 fn late_engine() -> Engine {
-    let engine = Engine::builder().cache_bytes(16 << 20).close_timeout(SOON);
-    engine.dirty_age(Duration::from_secs(60)).build().unwrap()
+    Engine::start(Options {
+        cache_bytes: Some(16 << 20),
+        close_timeout: SOON,
+        dirty_age: Duration::from_secs(60),
+        ..Options::default()
+    })
+    .unwrap()
 }
 
 /// A shell that runs a line in the background, with the path as `$1`.
@@ -35,7 +40,7 @@ fn contract_06_an_append_after_a_cut_by_another_program_is_at_the_new_end() {
         let directory = support::directory();
         let path = directory.path().join("log");
         let engine = late_engine();
-        let log = engine.open(&path, Open::append()).unwrap();
+        let log = engine.open(&path, &how::append()).unwrap();
         // Its pages are dirty, then written, then dirty in a file that others may have open.
         for round in 0..3 {
             for _ in 0..3000 {
@@ -66,8 +71,13 @@ fn contract_06_an_append_after_a_cut_by_another_program_is_at_the_new_end() {
 fn contract_06_lines_that_two_programs_append_are_all_there() {
     let directory = support::directory();
     let path = directory.path().join("log");
-    let engine = Engine::builder().cache_bytes(16 << 20).close_timeout(SOON).build().unwrap();
-    let log = engine.open(&path, Open::append()).unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(16 << 20),
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap();
+    let log = engine.open(&path, &how::append()).unwrap();
     let line = "for n in $(seq 2000); do echo other-$n-other >>\"$1\"; done";
     let mut other = shell(line, &path);
     let mut ours = 0;
@@ -99,12 +109,17 @@ fn contract_06_lines_that_two_programs_append_are_all_there() {
 fn contract_06_a_file_that_is_cut_while_it_grows_has_no_byte_that_nobody_wrote() {
     let directory = support::directory();
     let path = directory.path().join("log");
-    let engine = Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).build().unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(8 << 20),
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap();
     let started = Instant::now();
     let mut cuts = 0;
     while started.elapsed() < Duration::from_secs(4) {
         // Opened again, so that it has its lease again.
-        let log = Arc::new(engine.open(&path, Open::append()).unwrap());
+        let log = Arc::new(engine.open(&path, &how::append()).unwrap());
         let appending = Arc::clone(&log);
         let length = [17, 3000, 300_000][cuts % 3];
         let count = 600_000 / length;
@@ -136,7 +151,7 @@ fn contract_01_a_sync_covers_an_append_past_the_cache() {
     std::fs::write(&path, b"there\n").unwrap();
     let _beside = std::fs::File::open(&path).unwrap();
     let engine = late_engine();
-    let log = engine.open(&path, Open::append()).unwrap();
+    let log = engine.open(&path, &how::append()).unwrap();
     assert!(log.describe().ends_with("shared"), "{}", log.describe());
     log.sync_data().unwrap();
     let flushes = engine.stats().flushes;
@@ -156,7 +171,7 @@ fn contract_06_appends_follow_writes_at_an_offset() {
     let directory = support::directory();
     let path = directory.path().join("file");
     let engine = late_engine();
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     let beside = std::fs::File::open(&path).unwrap();
     let mut expected = Vec::new();
     for turn in 0..50_u64 {
@@ -175,7 +190,7 @@ fn contract_06_appends_follow_writes_at_an_offset() {
     drop(beside);
     file.sync_data().unwrap();
     // It has its lease again, and goes on where it is.
-    let again = engine.open(&path, Open::append()).unwrap();
+    let again = engine.open(&path, &how::append()).unwrap();
     assert!(!again.describe().ends_with("shared"), "{}", again.describe());
     again.append(b"end").unwrap();
     expected.extend_from_slice(b"end");
@@ -187,7 +202,7 @@ fn contract_06_appends_follow_writes_at_an_offset() {
 /// The forms of an append, for a file that another program cuts after each.
 fn forms(path: &Path, append: impl Fn(&Arc<File>, &[u8])) {
     let engine = late_engine();
-    let log = Arc::new(engine.open(path, Open::append()).unwrap());
+    let log = Arc::new(engine.open(path, &how::append()).unwrap());
     for turn in 0..5 {
         append(&log, &[b'x'; 10_000]);
         process::shell(": >\"$1\"", path).unwrap();
@@ -204,17 +219,17 @@ fn contract_06_each_form_of_an_append_finds_the_end() {
     let directory = support::directory();
     let path = |name: &str| directory.path().join(name);
     forms(&path("async"), |log, data| {
-        support::block_on(log.append_async(data)).unwrap();
+        support::block_on(log.asynchronous().append(data)).unwrap();
     });
     forms(&path("cursor"), |log, data| {
-        forebay::Cursor::new(Arc::clone(log)).write_all(data).unwrap();
+        Cursor::new(Arc::clone(log)).write_all(data).unwrap();
     });
-    forms(&path("bytes"), |log, data| {
+    forms(&path("slices"), |log, data| {
         let (one, other) = data.split_at(data.len() / 2);
-        log.append_buf(bytes::Buf::chain(one, other)).unwrap();
+        log.append_vectored(&[one, other].map(IoSlice::new)).unwrap();
     });
     forms(&path("tokio"), |log, data| {
-        let mut cursor = forebay::Cursor::new(Arc::clone(log));
+        let mut cursor = Cursor::new(Arc::clone(log));
         support::block_on(tokio::io::AsyncWriteExt::write_all(&mut cursor, data)).unwrap();
     });
 }

@@ -5,22 +5,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use crate::support::mount::{FileSystem, Mount};
-use crate::support::{self, MIB, assert_on_disk, kind_of, pattern};
-use forebay::{Engine, ErrorKind, Open, Times};
+use crate::support::{self, MIB, assert_on_disk, how, kind_of, pattern};
+use forebay::{Engine, ErrorKind, Options, Times, inside};
 use forebay_block::random::Random;
 
 /// A bound for everything here.
 const SOON: Duration = Duration::from_secs(20);
 
 fn engine() -> Engine {
-    Engine::builder().cache_bytes(16 * MIB).close_timeout(SOON).build().unwrap()
+    Engine::start(Options {
+        cache_bytes: Some(16 * MIB),
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap()
 }
 
 #[test]
 fn metadata_has_the_accepted_size_and_the_attributes_of_the_system() {
     let (engine, directory) = (engine(), support::directory());
     let path = directory.path().join("file");
-    let file = engine.open(&path, Open::create().mode(0o640)).unwrap();
+    let file = engine.open(&path, how::create().mode(0o640)).unwrap();
     file.write_at(&pattern(1, 100_000), 0).unwrap();
     assert_eq!(file.metadata().unwrap().len, 100_000, "not written yet");
     std::fs::hard_link(&path, directory.path().join("link")).unwrap();
@@ -36,7 +41,7 @@ fn metadata_has_the_accepted_size_and_the_attributes_of_the_system() {
     );
     assert_eq!(found.modified, expected.modified().unwrap());
     assert_eq!(found.accessed, expected.accessed().unwrap());
-    assert_eq!(found.permissions() & 0o600, 0o600);
+    assert_eq!(found.mode & 0o600, 0o600);
     engine.shutdown(SOON).unwrap();
     assert_eq!(kind_of(file.metadata()), ErrorKind::Shutdown);
 }
@@ -47,7 +52,7 @@ fn metadata_has_the_accepted_size_and_the_attributes_of_the_system() {
 fn times_stay_as_they_were_set_until_the_next_write() {
     let (engine, directory) = (engine(), support::directory());
     let path = directory.path().join("file");
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     for (at, part) in pattern(1, 9 << 20).chunks(300_000).enumerate() {
         file.write_at(part, at as u64 * 300_000).unwrap();
     }
@@ -61,11 +66,11 @@ fn times_stay_as_they_were_set_until_the_next_write() {
     file.close().unwrap();
     let found = times(std::fs::metadata(&path).unwrap());
     assert_eq!(found, (day(10_000), day(12_000)), "closing wrote nothing");
-    let file = engine.open(&path, Open::write()).unwrap();
+    let file = engine.open(&path, &how::write()).unwrap();
     file.write_at(b"x", 0).unwrap();
     file.write_out().unwrap();
     assert!(file.metadata().unwrap().modified > day(12_000));
-    let reader = engine.open(&path, Open::read()).unwrap();
+    let reader = engine.open(&path, &how::read()).unwrap();
     assert_eq!(kind_of(reader.set_times(Times::default())), ErrorKind::NotPermitted);
 }
 
@@ -73,7 +78,7 @@ fn times_stay_as_they_were_set_until_the_next_write() {
 fn times_before_1970_are_as_they_were_set() {
     let (engine, directory) = (engine(), support::directory());
     let path = directory.path().join("file");
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     file.write_at(&pattern(1, 200_000), 0).unwrap();
     let before = |nanoseconds| SystemTime::UNIX_EPOCH - Duration::from_nanos(nanoseconds);
     for time in [1, 500_000_000, 1_000_000_000, 1_500_000_000, 152_668_799_750_000_000] {
@@ -107,8 +112,8 @@ fn reads_leave_the_time_of_access_if_that_is_asked_and_a_touch_moves_it() {
     if accessed() == old {
         return println!("skipped: the file system here keeps no times of access");
     }
-    let file = engine.open(&path, Open::write()).unwrap();
-    file.leave_accessed();
+    let file = engine.open(&path, &how::write()).unwrap();
+    inside::leave_accessed(&file);
     set_old();
     let mut found = vec![0; 300_000];
     file.read_at(&mut found, 0).unwrap();
@@ -117,12 +122,12 @@ fn reads_leave_the_time_of_access_if_that_is_asked_and_a_touch_moves_it() {
     file.sync_data().unwrap();
     assert_eq!(file.metadata().unwrap().accessed, old);
     let changed = file.metadata().unwrap().changed;
-    file.touch_accessed();
+    inside::touch_accessed(&file);
     let touched = file.metadata().unwrap();
     assert!(touched.accessed > old && touched.changed == changed, "{touched:?}");
     assert_eq!(touched.accessed, accessed());
     // Another handle of the file leaves it, too, and has no effect on how it is written.
-    let other = engine.open(&path, Open::read()).unwrap();
+    let other = engine.open(&path, &how::read()).unwrap();
     set_old();
     other.read_at(&mut found, 0).unwrap();
     assert_eq!(accessed(), old);
@@ -135,7 +140,7 @@ fn reads_leave_the_time_of_access_if_that_is_asked_and_a_touch_moves_it() {
 fn contract_09_allocated_space_belongs_to_the_file() {
     let (engine, directory) = (engine(), support::directory());
     let path = directory.path().join("file");
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     file.write_at(b"start", 0).unwrap();
     match file.allocate(10_000, 4 * MIB) {
         Err(error) if error.kind() == ErrorKind::Unsupported => {
@@ -157,10 +162,10 @@ fn contract_09_allocated_space_belongs_to_the_file() {
     expected[..5].copy_from_slice(b"start");
     expected[2 << 20..][..100].copy_from_slice(&pattern(1, 100));
     assert_on_disk(&path, &expected, "allocated");
-    let reader = engine.open(&path, Open::read()).unwrap();
+    let reader = engine.open(&path, &how::read()).unwrap();
     assert_eq!(kind_of(reader.allocate(0, 1)), ErrorKind::NotPermitted);
     assert_eq!(kind_of(reader.punch_hole(0, 1)), ErrorKind::NotPermitted);
-    let writer = engine.open(&path, Open::write()).unwrap();
+    let writer = engine.open(&path, &how::write()).unwrap();
     assert_eq!(kind_of(writer.allocate(u64::MAX, 1)), ErrorKind::InvalidInput);
 }
 
@@ -169,7 +174,7 @@ fn contract_09_allocated_space_belongs_to_the_file() {
 fn contract_05_an_allocation_cuts_off_no_write() {
     let (engine, directory) = (engine(), support::directory());
     let path = directory.path().join("file");
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     if file.allocate(0, 1).is_err() {
         return support::skip("allocation beside writes", "no allocation ahead here");
     }
@@ -199,7 +204,7 @@ fn contract_09_an_allocation_takes_no_space_of_accepted_data() {
     let name = "an_allocation_takes_no_space";
     let Some(mount) = Mount::new(name, FileSystem::Ext4, 64 * MIB) else { return };
     let engine = engine();
-    let open = |name: &str| engine.open(mount.path().join(name), Open::create()).unwrap();
+    let open = |name: &str| engine.open(mount.path().join(name), &how::create()).unwrap();
     let (data, space) = (open("data"), open("space"));
     assert_eq!(kind_of(space.allocate(0, 100 * MIB)), ErrorKind::NoSpace);
     assert_eq!(space.len().unwrap(), 0);
@@ -230,7 +235,7 @@ fn contract_09_an_allocation_takes_no_space_of_accepted_data() {
 fn a_hole_reads_as_zeroes_and_frees_its_space() {
     let (engine, directory) = (engine(), support::directory());
     let path = directory.path().join("file");
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     let mut expected = pattern(1, 8 << 20);
     file.write_at(&expected, 0).unwrap();
     file.sync_data().unwrap();
@@ -269,10 +274,14 @@ fn contract_08_a_file_with_holes_is_as_a_vector() {
     for round in 0..4 {
         let (directory, mut random) = (support::directory(), Random::new(seed + round));
         let path = directory.path().join("file");
-        let engine = Engine::builder().cache_bytes(8 * MIB).dirty_bytes(4 * MIB);
-        let engine = engine.close_timeout(SOON).build().unwrap();
-        let open = Open::create().uncached(round % 2 == 1);
-        let file = engine.open(&path, open).unwrap();
+        let engine = Engine::start(Options {
+            cache_bytes: Some(8 * MIB),
+            dirty_bytes: Some(4 * MIB),
+            close_timeout: SOON,
+            ..Options::default()
+        })
+        .unwrap();
+        let file = engine.open(&path, how::create().uncached(round % 2 == 1)).unwrap();
         // Another program that has it open makes it shared.
         let other = (round >= 2).then(|| std::fs::File::open(&path).unwrap());
         if file.punch_hole(0, 0).is_err() {
@@ -331,7 +340,7 @@ fn contract_09_a_write_into_a_hole_finds_out_that_its_space_is_gone() {
     let name = "a_write_into_a_hole";
     let Some(mount) = Mount::new(name, FileSystem::Ext4, 64 * MIB) else { return };
     let engine = engine();
-    let open = |name: &str| engine.open(mount.path().join(name), Open::create()).unwrap();
+    let open = |name: &str| engine.open(mount.path().join(name), &how::create()).unwrap();
     let (file, other) = (open("file"), open("other"));
     let data = pattern(1, 8 << 20);
     file.allocate(0, 16 * MIB).unwrap();

@@ -8,8 +8,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use crate::support::mount::{FileSystem, Mount};
-use crate::support::{MIB, directory, kind_of, pattern, process};
-use forebay::{Batch, Engine, ErrorKind, Open, Outcome};
+use crate::support::{MIB, directory, how, kind_of, pattern, process};
+use forebay::{Batch, Engine, ErrorKind, Outcome};
 
 /// Names in a directory and below it, those of a batch included.
 fn names(directory: &Path) -> BTreeSet<String> {
@@ -36,7 +36,7 @@ fn contract_20_a_full_file_system_fails_a_file_and_publishes_nothing() {
             // The last bytes of a file are written behind its writer's back.
             None => batch.commit().unwrap_err().into(),
             Some(error) => {
-                batch.abort();
+                drop(batch);
                 error
             }
         };
@@ -60,10 +60,10 @@ fn contract_20_files_that_a_dead_device_does_not_take_are_reported_one_by_one() 
     mount.cut_off();
     let error = batch.commit().unwrap_err();
     println!("{error}");
-    assert!(error.errors().iter().all(|error| error.kind() == ErrorKind::Io), "{error}");
-    let paths: BTreeSet<_> = error.errors().iter().map(|error| error.path().unwrap()).collect();
+    assert!(error.errors.iter().all(|error| error.kind() == ErrorKind::Io), "{error}");
+    let paths: BTreeSet<_> = error.errors.iter().map(|error| error.path().unwrap()).collect();
     assert_eq!(paths.len(), 20);
-    assert!(error.targets().iter().all(|(_, outcome)| *outcome == Outcome::Old));
+    assert!(error.targets.iter().all(|(_, outcome)| *outcome == Outcome::Old));
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn after_a_shutdown_nothing_is_published() {
     batch.write(directory.path().join("file"), b"1").unwrap();
     engine.shutdown(std::time::Duration::from_secs(10)).unwrap();
     assert_eq!(kind_of(batch.create(directory.path().join("more"))), ErrorKind::Shutdown);
-    assert_eq!(batch.commit().unwrap_err().error().kind(), ErrorKind::Shutdown);
+    assert_eq!(batch.commit().unwrap_err().errors[0].kind(), ErrorKind::Shutdown);
     assert_eq!(names(directory.path()), BTreeSet::new());
 }
 
@@ -110,7 +110,7 @@ fn contract_20_names_may_have_any_bytes_and_be_as_long_as_the_file_system_allows
         batch.write(path(name), name).unwrap();
     }
     batch.commit().unwrap();
-    let temporary = engine.open(path(&[0xfe; 255]), Open::temporary()).unwrap();
+    let temporary = engine.open(path(&[0xfe; 255]), &how::temporary()).unwrap();
     temporary.write_at(b"new", 0).unwrap();
     temporary.sync_data().unwrap();
     temporary.close().unwrap();

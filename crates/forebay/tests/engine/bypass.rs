@@ -1,7 +1,8 @@
 //! Large aligned writes under pressure go past the cache, and nobody can tell but by the counters.
 
 use crate::support;
-use forebay::{Engine, Open};
+use crate::support::how;
+use forebay::{Engine, Options};
 
 const LENGTH: u64 = 40 << 20;
 const MIB: usize = 1 << 20;
@@ -14,7 +15,12 @@ fn aligned(engine: &Engine, data: &[u8]) -> forebay::Buffer {
 }
 
 fn engine() -> Engine {
-    Engine::builder().cache_bytes(8 << 20).buffer_bytes(64 << 20).build().unwrap()
+    Engine::start(Options {
+        cache_bytes: Some(8 << 20),
+        buffer_bytes: 64 << 20,
+        ..Options::default()
+    })
+    .unwrap()
 }
 
 #[test]
@@ -22,7 +28,7 @@ fn contract_11_past_the_cache_or_through_it_the_bytes_are_the_same() {
     let directory = support::directory();
     let path = directory.path().join("file");
     let engine = engine();
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     file.set_len(LENGTH).unwrap();
     let mut model = vec![0_u8; LENGTH as usize];
     let mut state = 7_u64;
@@ -66,7 +72,7 @@ fn contract_11_past_the_cache_or_through_it_the_bytes_are_the_same() {
 fn what_is_not_aligned_or_moves_the_end_goes_through_the_cache() {
     let directory = support::directory();
     let engine = engine();
-    let file = engine.open(directory.path().join("file"), Open::create()).unwrap();
+    let file = engine.open(directory.path().join("file"), &how::create()).unwrap();
     let data = aligned(&engine, &support::pattern(3, 32 * MIB));
     file.write_at(&data, 0).unwrap();
     file.write_at(&data[1..], 0).unwrap();

@@ -6,8 +6,8 @@ use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::support::{self, made_by_root, pattern, process};
-use forebay::{Engine, Open};
+use crate::support::{self, how, made_by_root, pattern, process};
+use forebay::Engine;
 use tempfile::TempDir;
 
 /// A directory, and bindfs over it at another place.
@@ -55,7 +55,7 @@ fn append_below(path: &Path, line: &[u8]) {
 fn contract_06_lines_of_a_program_below_are_not_overwritten() {
     let Some(bound) = Bound::new("lines_below") else { return };
     let engine = Engine::new().unwrap();
-    let log = engine.open(bound.at().join("log"), Open::append()).unwrap();
+    let log = engine.open(bound.at().join("log"), &how::append()).unwrap();
     assert!(log.describe().contains("shared: a lease on fuse"), "{}", log.describe());
     let (mut expected, below) = (Vec::new(), bound.below().join("log"));
     for line in 0..20 {
@@ -75,7 +75,7 @@ fn contract_06_lines_of_a_program_below_are_not_overwritten() {
 fn contract_06_a_page_that_was_changed_below_is_read_anew() {
     let Some(bound) = Bound::new("page_below") else { return };
     let engine = Engine::new().unwrap();
-    let file = engine.open(bound.at().join("file"), Open::create()).unwrap();
+    let file = engine.open(bound.at().join("file"), &how::create()).unwrap();
     file.write_at(&pattern(1, 16_384), 0).unwrap();
     file.sync_data().unwrap();
     let other = std::fs::OpenOptions::new().write(true).open(bound.below().join("file")).unwrap();
@@ -96,16 +96,16 @@ fn contract_06_a_promise_to_be_alone_takes_the_place_of_the_lease() {
     let engine = Engine::new().unwrap();
     let path = bound.at().join("file");
     let expected = pattern(3, 1_000_123);
-    let file = engine.open(&path, Open::create().exclusive(true)).unwrap();
+    let file = engine.open(&path, how::create().assume_exclusive(true)).unwrap();
     assert!(file.describe().ends_with("; alone as promised"), "{}", file.describe());
     for (number, piece) in expected.chunks(10_001).enumerate() {
         file.write_at(piece, number as u64 * 10_001).unwrap();
     }
     file.sync_data().unwrap();
     // Another engine is kept out by the lock.
-    let second = Engine::new().unwrap().open(&path, Open::write()).unwrap_err();
+    let second = Engine::new().unwrap().open(&path, &how::write()).unwrap_err();
     assert_eq!(second.kind(), forebay::ErrorKind::Busy, "{second}");
-    let again = engine.open(&path, Open::write()).unwrap();
+    let again = engine.open(&path, &how::write()).unwrap();
     assert!(again.describe().ends_with("; alone as promised"), "{}", again.describe());
     again.close().unwrap();
     file.close().unwrap();

@@ -4,16 +4,21 @@ use std::io::{Read as _, Seek as _, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
-use crate::support::{self, MIB, assert_on_disk, kind_of, pattern};
-use forebay::{Engine, ErrorKind, Open};
+use crate::support::{self, MIB, assert_on_disk, how, kind_of, pattern};
+use forebay::{Cursor, Engine, ErrorKind, Options};
 use forebay_block::random::Random;
 
 /// A bound for everything here.
 const SOON: Duration = Duration::from_secs(20);
 
 fn engine() -> Engine {
-    let engine = Engine::builder().cache_bytes(16 * MIB).dirty_bytes(8 * MIB);
-    engine.close_timeout(SOON).build().unwrap()
+    Engine::start(Options {
+        cache_bytes: Some(16 * MIB),
+        dirty_bytes: Some(8 * MIB),
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap()
 }
 
 #[test]
@@ -23,10 +28,10 @@ fn a_copy_has_all_that_was_accepted_and_no_more() {
     for (number, length) in [0, 1, 4096, MIB, MIB + 1, 30 * MIB - 7].into_iter().enumerate() {
         let data = pattern(number as u64, length as usize);
         std::fs::write(path("from"), &data[..length as usize / 2]).unwrap();
-        let from = engine.open(path("from"), Open::write().uncached(number % 2 == 0)).unwrap();
+        let from = engine.open(path("from"), how::write().uncached(number % 2 == 0)).unwrap();
         // Accepted, and not written when the copy begins.
         from.write_at(&data[length as usize / 2..], length / 2).unwrap();
-        let to = engine.open(path("to"), Open::create().uncached(number % 2 == 0)).unwrap();
+        let to = engine.open(path("to"), how::create().uncached(number % 2 == 0)).unwrap();
         to.set_len(40 * MIB).unwrap();
         assert_eq!(engine.copy(&from, &to).unwrap(), length);
         assert_eq!(to.len().unwrap(), length);
@@ -35,8 +40,8 @@ fn a_copy_has_all_that_was_accepted_and_no_more() {
         to.close().unwrap();
         from.close().unwrap();
         // Of a file for reading, which is not cached.
-        let from = engine.open(path("from"), Open::read()).unwrap();
-        let again = engine.open(path("again"), Open::create().truncate(true)).unwrap();
+        let from = engine.open(path("from"), &how::read()).unwrap();
+        let again = engine.open(path("again"), how::create().truncate(true)).unwrap();
         assert_eq!(engine.copy(&from, &again).unwrap(), length);
         again.close().unwrap();
         from.close().unwrap();
@@ -50,8 +55,8 @@ fn a_copy_that_cannot_be_made_is_refused_before_anything_changes() {
     let path = directory.path().join("file");
     std::fs::write(&path, b"as it is").unwrap();
     let (file, reader) =
-        (engine.open(&path, Open::write()).unwrap(), engine.open(&path, Open::read()).unwrap());
-    let log = engine.open(directory.path().join("log"), Open::append()).unwrap();
+        (engine.open(&path, &how::write()).unwrap(), engine.open(&path, &how::read()).unwrap());
+    let log = engine.open(directory.path().join("log"), &how::append()).unwrap();
     assert_eq!(kind_of(engine.copy(&reader, &file)), ErrorKind::InvalidInput);
     assert_eq!(kind_of(engine.copy(&log, &reader)), ErrorKind::NotPermitted);
     assert_eq!(kind_of(engine.copy(&file, &log)), ErrorKind::NotPermitted);
@@ -75,17 +80,17 @@ fn small_sequential_reads_of_a_file_for_reading_ask_the_device_rarely() {
     let data = pattern(1, 20 << 20);
     std::fs::write(path("from"), &data).unwrap();
     let _writer = another_writer(&path("from"));
-    let from = engine.open(path("from"), Open::read()).unwrap();
-    let to = engine.open(path("to"), Open::create()).unwrap();
+    let from = engine.open(path("from"), &how::read()).unwrap();
+    let to = engine.open(path("to"), &how::create()).unwrap();
     let before = engine.stats();
-    let copied = std::io::copy(&mut from.cursor(), &mut to.cursor()).unwrap();
+    let copied = std::io::copy(&mut Cursor::new(&from), &mut Cursor::new(&to)).unwrap();
     assert_eq!(copied, 20 * MIB);
     let read = engine.stats().read_bytes - before.read_bytes;
     assert!(read <= 21 * MIB, "{read} bytes were read");
     to.sync_data().unwrap();
     assert_on_disk(&path("to"), &data, "by std::io::copy");
     let mut all = Vec::new();
-    from.cursor().read_to_end(&mut all).unwrap();
+    Cursor::new(&from).read_to_end(&mut all).unwrap();
     assert!(all == data, "by read_to_end");
 }
 
@@ -96,14 +101,14 @@ async fn tokio_copies_a_file_for_reading() {
     let data = pattern(1, 5_000_001);
     std::fs::write(path("from"), &data).unwrap();
     let _writer = another_writer(&path("from"));
-    let from = engine.open(path("from"), Open::read()).unwrap();
-    let to = engine.open(path("to"), Open::create()).unwrap();
+    let from = engine.open(path("from"), &how::read()).unwrap();
+    let to = engine.open(path("to"), &how::create()).unwrap();
     let before = engine.stats();
-    let copied = tokio::io::copy(&mut from.cursor(), &mut to.cursor()).await.unwrap();
+    let copied = tokio::io::copy(&mut Cursor::new(&from), &mut Cursor::new(&to)).await.unwrap();
     assert_eq!(copied, 5_000_001);
     let read = engine.stats().read_bytes - before.read_bytes;
     assert!(read <= 6 * MIB, "{read} bytes were read");
-    to.sync_data_async().await.unwrap();
+    to.asynchronous().sync_data().await.unwrap();
     assert_on_disk(&path("to"), &data, "by tokio::io::copy");
 }
 
@@ -115,8 +120,8 @@ fn a_cursor_that_reads_ahead_returns_the_bytes_of_the_file() {
     let data = pattern(1, 3 << 20);
     std::fs::write(&path, &data).unwrap();
     let _writer = another_writer(&path);
-    let file = engine.open(&path, Open::read()).unwrap();
-    let (mut cursor, mut model) = (file.cursor(), std::io::Cursor::new(&data));
+    let file = engine.open(&path, &how::read()).unwrap();
+    let (mut cursor, mut model) = (Cursor::new(&file), std::io::Cursor::new(&data));
     let mut random = Random::new(support::seed());
     for step in 0..support::operations(3000) {
         if random.below(20) == 0 {
@@ -131,7 +136,7 @@ fn a_cursor_that_reads_ahead_returns_the_bytes_of_the_file() {
         let wanted = model.read(&mut expected).unwrap();
         assert!(read <= wanted && (read > 0 || wanted == 0), "step {step}: {read} of {wanted}");
         assert!(found[..read] == expected[..read], "step {step}");
-        model.set_position(cursor.position());
+        model.set_position(cursor.stream_position().unwrap());
     }
 }
 
@@ -142,8 +147,8 @@ fn contract_06_a_cursor_sees_changes_although_it_reads_ahead() {
     let path = directory.path().join("file");
     std::fs::write(&path, vec![1; 1 << 20]).unwrap();
     let mut other = another_writer(&path);
-    let file = engine.open(&path, Open::read()).unwrap();
-    let mut cursor = file.cursor();
+    let file = engine.open(&path, &how::read()).unwrap();
+    let mut cursor = Cursor::new(&file);
     let mut next = || {
         let mut bytes = [0; 100];
         cursor.read_exact(&mut bytes).unwrap();
@@ -155,7 +160,7 @@ fn contract_06_a_cursor_sees_changes_although_it_reads_ahead() {
     std::thread::sleep(Duration::from_millis(150));
     assert_eq!((next(), next()), ([2; 100], [2; 100]), "changed by another program");
     drop(other);
-    let writer = engine.open(&path, Open::write()).unwrap();
+    let writer = engine.open(&path, &how::write()).unwrap();
     writer.write_at(&vec![3; 1 << 20], 0).unwrap();
     assert_eq!(next(), [3; 100], "changed by this engine");
 }

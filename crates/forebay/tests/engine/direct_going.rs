@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use crate::support::{self, assert_on_disk, pattern, within};
-use forebay::{DirectFile, Engine, Open};
+use crate::support::{self, assert_on_disk, how, pattern, within};
+use forebay::{DirectFile, Engine, Options};
 
 const SOON: Duration = Duration::from_secs(20);
 
 fn engine() -> Engine {
-    Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).build().unwrap()
+    Engine::start(Options { cache_bytes: Some(8 << 20), close_timeout: SOON, ..Options::default() })
+        .unwrap()
 }
 
 /// The context lets go of each while the shutdown asks all of them to settle.
@@ -20,7 +21,7 @@ fn contract_16_an_engine_goes_right_after_many_files() {
             let engine = engine();
             let open = |number| {
                 engine
-                    .open_direct(directory.path().join(format!("{number}")), Open::create())
+                    .open_direct(directory.path().join(format!("{number}")), &how::create())
                     .unwrap()
             };
             let files: Vec<DirectFile> = (0..300).map(open).collect();
@@ -39,12 +40,12 @@ fn contract_05_the_last_write_of_the_last_handle_is_not_lost() {
         let engine = engine();
         for round in 0..20_000 {
             let data = pattern(round, 512);
-            let last = engine.open_direct(&path, Open::create()).unwrap();
-            drop(engine.open_direct(&path, Open::write()).unwrap());
+            let last = engine.open_direct(&path, &how::create()).unwrap();
+            drop(engine.open_direct(&path, &how::write()).unwrap());
             for _ in 0..round % 64 * 8 {
                 std::hint::spin_loop();
             }
-            let write = last.write_at_async(data.clone(), 0);
+            let write = last.write_at(data.clone(), 0);
             drop(last);
             assert_eq!(write.wait().0.unwrap(), 512, "round {round}");
         }
@@ -57,19 +58,25 @@ fn contract_05_the_last_write_of_the_last_handle_is_not_lost() {
 fn patience_may_be_without_end() {
     within(Duration::from_secs(60), "an engine with all the time in the world", || {
         let directory = support::directory();
-        let build =
-            || Engine::builder().cache_bytes(8 << 20).close_timeout(Duration::MAX).build().unwrap();
+        let build = || {
+            Engine::start(Options {
+                cache_bytes: Some(8 << 20),
+                close_timeout: Duration::MAX,
+                ..Options::default()
+            })
+            .unwrap()
+        };
         let engine = build();
-        let file = engine.open_direct(directory.path().join("direct"), Open::create()).unwrap();
-        let cached = engine.open(directory.path().join("cached"), Open::create()).unwrap();
-        assert_eq!(file.write_at(vec![1; 700], 0).0.unwrap(), 700);
+        let file = engine.open_direct(directory.path().join("direct"), &how::create()).unwrap();
+        let cached = engine.open(directory.path().join("cached"), &how::create()).unwrap();
+        assert_eq!(file.write_at(vec![1; 700], 0).wait().0.unwrap(), 700);
         cached.write_at(&[2; 700], 0).unwrap();
-        file.close().unwrap();
+        file.close().wait().unwrap();
         engine.shutdown(Duration::MAX).unwrap();
         drop(cached);
         let engine = build();
         engine
-            .open(directory.path().join("last"), Open::create())
+            .open(directory.path().join("last"), &how::create())
             .unwrap()
             .write_at(b"x", 700)
             .unwrap();

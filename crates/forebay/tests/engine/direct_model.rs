@@ -5,14 +5,15 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::support::{self, MIB, assert_on_disk, block_on, pattern, within};
-use forebay::{DirectFile, Engine, Open, Transfer};
+use crate::support::{self, MIB, assert_on_disk, block_on, how, knobs, pattern, within};
+use forebay::{DirectFile, Engine, Options, Transfer};
 use forebay_block::random::Random;
 
 const SOON: Duration = Duration::from_secs(20);
 
 fn engine() -> Engine {
-    Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).build().unwrap()
+    Engine::start(Options { cache_bytes: Some(8 << 20), close_timeout: SOON, ..Options::default() })
+        .unwrap()
 }
 
 /// Bytes of a stripe: threads take turns with them, so that every block belongs to several.
@@ -53,12 +54,12 @@ fn run(file: &DirectFile, seed: u64, thread: u64, threads: u64, operations: usiz
         let (start, end) = (offset as usize, offset as usize + length);
         match random.below(16) {
             0 => {
-                file.sync_data().unwrap();
+                file.sync_data().wait().unwrap();
                 reached = model.len();
             }
             1 => {
                 // What was submitted, in order, without anybody having waited for it.
-                drop(file.write_at_async(vec![7; length], offset));
+                drop(file.write_at(vec![7; length], offset));
                 model.resize(model.len().max(end), 0);
                 model[start..end].fill(7);
             }
@@ -69,18 +70,14 @@ fn run(file: &DirectFile, seed: u64, thread: u64, threads: u64, operations: usiz
                     let expected = model[start..known].to_vec();
                     let least = reached.clamp(start, known) - start;
                     let buffer = vec![0; known - start].into_boxed_slice();
-                    flying.push_back(Flying::Read(
-                        file.read_at_async(buffer, offset),
-                        expected,
-                        least,
-                    ));
+                    flying.push_back(Flying::Read(file.read_at(buffer, offset), expected, least));
                 }
             }
             _ => {
                 let data = pattern(seed ^ operation as u64, length);
                 model.resize(model.len().max(end), 0);
                 model[start..end].copy_from_slice(&data);
-                flying.push_back(Flying::Write(file.write_at_async(data, offset), end));
+                flying.push_back(Flying::Write(file.write_at(data, offset), end));
             }
         }
         while flying.len() > random.below(24) as usize {
@@ -135,9 +132,9 @@ fn check(threads: u64, rounds: u64, operations: usize) {
         let engine = engine();
         for round in 0..rounds {
             let path = directory.path().join(format!("{round}"));
-            let file = engine.open_direct(&path, Open::create()).unwrap();
+            let file = engine.open_direct(&path, &how::create()).unwrap();
             if round % 2 == 1 {
-                file.set_len(20_001).unwrap();
+                file.set_len(20_001).wait().unwrap();
             }
             let seed = seed ^ round << 20;
             let models: Vec<Vec<u8>> = std::thread::scope(|scope| {
@@ -147,13 +144,13 @@ fn check(threads: u64, rounds: u64, operations: usize) {
                 let running: Vec<_> = (0..threads).map(start).collect();
                 running.into_iter().map(|thread| thread.join().unwrap()).collect()
             });
-            file.sync_data().unwrap();
+            file.sync_data().wait().unwrap();
             let mut expected = merge(&models);
             if round % 2 == 1 {
                 expected.resize(expected.len().max(20_001), 0);
             }
             assert_eq!(file.len(), expected.len() as u64);
-            file.close().unwrap();
+            file.close().wait().unwrap();
             assert_on_disk(&path, &expected, "model");
         }
         let stats = engine.stats();
@@ -178,19 +175,17 @@ fn contract_16_thousands_of_futures_at_once() {
         let directory = support::directory();
         let path = directory.path().join("file");
         let engine = engine();
-        let file = engine.open_direct(&path, Open::create()).unwrap();
+        let file = engine.open_direct(&path, &how::create()).unwrap();
         const PARTS: u64 = 6000;
         let part = |number: u64| pattern(number, 1000 + (number % 7) as usize * 8);
-        let writes: Vec<_> = (0..PARTS)
-            .rev()
-            .map(|number| file.write_at_async(part(number), number * 1100))
-            .collect();
+        let writes: Vec<_> =
+            (0..PARTS).rev().map(|number| file.write_at(part(number), number * 1100)).collect();
         // A cached file is served beside them.
-        let cached = engine.open(directory.path().join("cached"), Open::create()).unwrap();
+        let cached = engine.open(directory.path().join("cached"), &how::create()).unwrap();
         cached.write_at(&pattern(1, MIB as usize), 0).unwrap();
         cached.sync_data().unwrap();
         let reads: Vec<_> = (0..PARTS)
-            .map(|number| file.read_at_async(vec![0; part(number).len()], number * 1100))
+            .map(|number| file.read_at(vec![0; part(number).len()], number * 1100))
             .collect();
         for write in writes {
             assert!(block_on(write).0.unwrap() >= 1000);
@@ -200,7 +195,7 @@ fn contract_16_thousands_of_futures_at_once() {
             assert_eq!(result.unwrap(), part(number as u64).len());
             assert!(found == part(number as u64), "part {number}");
         }
-        file.close().unwrap();
+        file.close().wait().unwrap();
     });
 }
 
@@ -212,12 +207,12 @@ fn contract_08_a_file_that_grows_in_order() {
         let directory = support::directory();
         let path = directory.path().join("file");
         let engine = engine();
-        let file = engine.open_direct(&path, Open::create()).unwrap();
+        let file = engine.open_direct(&path, &how::create()).unwrap();
         let expected = pattern(5, 4 << 20);
         let writes: Vec<_> = expected
             .chunks(4096)
             .enumerate()
-            .map(|(number, chunk)| file.write_at_async(chunk.to_vec(), number as u64 * 4096))
+            .map(|(number, chunk)| file.write_at(chunk.to_vec(), number as u64 * 4096))
             .collect();
         for write in writes {
             assert_eq!(block_on(write).0.unwrap(), 4096);
@@ -235,7 +230,7 @@ fn knobs_change_under_load() {
         let directory = support::directory();
         let engine = engine();
         let path = directory.path().join("file");
-        let file = engine.open_direct(&path, Open::create()).unwrap();
+        let file = engine.open_direct(&path, &how::create()).unwrap();
         let is_over = AtomicBool::new(false);
         let model = std::thread::scope(|scope| {
             let (engine, file, is_over) = (&engine, &file, &is_over);
@@ -252,7 +247,8 @@ fn knobs_change_under_load() {
                 let mut random = Random::new(seed);
                 while !is_over.load(Ordering::Relaxed) {
                     let (name, values) = forms[random.below(7) as usize];
-                    engine.set(name, values[random.below(values.len() as u64) as usize]).unwrap();
+                    let value = values[random.below(values.len() as u64) as usize];
+                    knobs::set(engine, name, value).unwrap();
                     std::thread::yield_now();
                 }
             });
@@ -260,7 +256,7 @@ fn knobs_change_under_load() {
             is_over.store(true, Ordering::Relaxed);
             model
         });
-        file.close().unwrap();
+        file.close().wait().unwrap();
         assert_on_disk(&path, &model, "whatever the policies");
     });
 }

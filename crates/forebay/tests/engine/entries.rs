@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::support::mount::{FileSystem, Mount};
-use crate::support::{self, MIB, process};
-use forebay::{Engine, ErrorKind, File, Open};
+use crate::support::{self, MIB, how, knobs, process};
+use forebay::{Engine, ErrorKind, File, Options};
 
 /// Bios of a sync with nothing to write.
 fn flushes(engine: &Engine, sync: impl FnOnce() -> forebay::Result<()>) -> u64 {
@@ -22,7 +22,7 @@ fn flushes(engine: &Engine, sync: impl FnOnce() -> forebay::Result<()>) -> u64 {
 
 /// Closed without a sync: written out, and so far from durable.
 fn make(engine: &Engine, path: &Path) {
-    let file = engine.open(path, Open::create_new()).unwrap();
+    let file = engine.open(path, &how::create_new()).unwrap();
     file.write_at(&[1; 5000], 0).unwrap();
     file.close().unwrap();
 }
@@ -30,17 +30,18 @@ fn make(engine: &Engine, path: &Path) {
 #[test]
 fn contract_01_a_file_closed_without_a_sync_still_has_its_directory_synced() {
     let directory = support::directory();
-    let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
+    let engine =
+        Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() }).unwrap();
     let path = directory.path().join("file");
     make(&engine, &path);
     // However often, and by whatever name.
-    engine.open(&path, Open::write()).unwrap().close().unwrap();
+    engine.open(&path, &how::write()).unwrap().close().unwrap();
     std::fs::hard_link(&path, directory.path().join("link")).unwrap();
-    let file = engine.open(directory.path().join("link"), Open::write()).unwrap();
+    let file = engine.open(directory.path().join("link"), &how::write()).unwrap();
     assert_eq!(flushes(&engine, || file.sync_data()), 2, "the directory, and the file");
     assert_eq!(flushes(&engine, || file.sync_all()), 1, "once");
     file.close().unwrap();
-    let file = engine.open(&path, Open::write()).unwrap();
+    let file = engine.open(&path, &how::write()).unwrap();
     assert_eq!(flushes(&engine, || file.sync_all()), 1, "and once is enough for later opens");
     drop(file);
 }
@@ -49,10 +50,11 @@ fn contract_01_a_file_closed_without_a_sync_still_has_its_directory_synced() {
 #[test]
 fn contract_01_a_file_that_was_there_has_its_directory_left_alone() {
     let directory = support::directory();
-    let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
+    let engine =
+        Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() }).unwrap();
     let path = directory.path().join("file");
     std::fs::write(&path, [1; 5000]).unwrap();
-    let file = engine.open(&path, Open::write()).unwrap();
+    let file = engine.open(&path, &how::write()).unwrap();
     assert_eq!(flushes(&engine, || file.sync_all()), 1);
 }
 
@@ -61,15 +63,16 @@ fn contract_01_a_file_that_was_there_has_its_directory_left_alone() {
 #[test]
 fn contract_01_the_directory_is_synced_past_the_cache_too() {
     let directory = support::directory();
-    let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
+    let engine =
+        Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() }).unwrap();
     let (cached, direct) = (directory.path().join("cached"), directory.path().join("direct"));
     make(&engine, &cached);
-    let file = engine.open_direct(&cached, Open::write()).unwrap();
-    assert_eq!(flushes(&engine, || file.sync_data()), 2);
-    file.close().unwrap();
-    let file = engine.open_direct(&direct, Open::create_new()).unwrap();
-    file.close().unwrap();
-    let file: File = engine.open(&direct, Open::write()).unwrap();
+    let file = engine.open_direct(&cached, &how::write()).unwrap();
+    assert_eq!(flushes(&engine, || file.sync_data().wait()), 2);
+    file.close().wait().unwrap();
+    let file = engine.open_direct(&direct, &how::create_new()).unwrap();
+    file.close().wait().unwrap();
+    let file: File = engine.open(&direct, &how::write()).unwrap();
     assert_eq!(flushes(&engine, || file.sync_data()), 2);
     file.close().unwrap();
 }
@@ -100,13 +103,17 @@ fn outcome(result: forebay::Result<()>) -> Result<(), (ErrorKind, Option<i32>)> 
 }
 
 fn sync_cached(engine: &Engine, path: &Path) -> Outcome {
-    let file = engine.open(path, Open::write()).unwrap();
+    let file = engine.open(path, &how::write()).unwrap();
     [outcome(file.sync_data()), outcome(file.sync_data()), outcome(file.close())]
 }
 
 fn sync_direct(engine: &Engine, path: &Path) -> Outcome {
-    let file = engine.open_direct(path, Open::write()).unwrap();
-    [outcome(file.sync_data()), outcome(file.sync_data()), outcome(file.close())]
+    let file = engine.open_direct(path, &how::write()).unwrap();
+    [
+        outcome(file.sync_data().wait()),
+        outcome(file.sync_data().wait()),
+        outcome(file.close().wait()),
+    ]
 }
 
 /// The kernel refuses a flush of the directory, and of nothing else: the file is on a file system
@@ -115,8 +122,11 @@ fn flushes_the_directory(test: &str, backend: &str, sync: fn(&Engine, &Path) -> 
     let Some(mount) = Mount::new(test, FileSystem::Ext4, 64 * MIB) else { return };
     let directory = support::directory();
     let path = directory.path().join("file");
-    let engine = Engine::builder().cache_bytes(8 << 20).set("engine", backend).unwrap();
-    let engine = engine.build().unwrap();
+    let engine = Engine::start(knobs::named(
+        Options { cache_bytes: Some(8 << 20), ..Options::default() },
+        [("backend", backend)],
+    ))
+    .unwrap();
     make(&engine, &path);
     let bound = Bound::new(&mount.path().join("name"), &path);
     std::fs::File::open(mount.path()).unwrap().sync_all().unwrap();
@@ -159,14 +169,15 @@ fn contract_01_and_02_a_reopened_direct_files_directory_is_flushed_by_the_thread
 fn contract_01_a_failed_open_leaves_the_directory_to_the_next() {
     let directory = support::directory();
     let path = directory.path().join("file");
-    let builder = || Engine::builder().cache_bytes(8 << 20).build().unwrap();
+    let builder =
+        || Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() }).unwrap();
     let (engine, other) = (builder(), builder());
     make(&engine, &path);
-    let held = other.open(&path, Open::write()).unwrap();
-    assert_eq!(support::kind_of(engine.open(&path, Open::write())), ErrorKind::Busy);
-    assert_eq!(support::kind_of(engine.open_direct(&path, Open::write())), ErrorKind::Busy);
+    let held = other.open(&path, &how::write()).unwrap();
+    assert_eq!(support::kind_of(engine.open(&path, &how::write())), ErrorKind::Busy);
+    assert_eq!(support::kind_of(engine.open_direct(&path, &how::write())), ErrorKind::Busy);
     held.close().unwrap();
-    let file = engine.open(&path, Open::write()).unwrap();
+    let file = engine.open(&path, &how::write()).unwrap();
     assert_eq!(flushes(&engine, || file.sync_data()), 2, "the directory, and the file");
     file.close().unwrap();
 }

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::support::mount::{FileSystem, Mount};
-use crate::support::{MIB, within};
-use forebay::{Engine, ErrorKind, Open};
+use crate::support::{MIB, how, within};
+use forebay::{Engine, ErrorKind, Options};
 
 const RUN: Duration = Duration::from_secs(4);
 
@@ -20,7 +20,7 @@ fn write_and_close(engine: &Engine, directory: &Path, number: usize) -> u64 {
             break;
         }
         let path = directory.join(format!("{number}-{}", round % 4));
-        let file = engine.open(path, Open::create()).unwrap();
+        let file = engine.open(path, &how::create()).unwrap();
         let data = if round % 2 == 0 { &page } else { &large };
         match file.write_at(data, 0) {
             Ok(()) => accepted += 1,
@@ -41,8 +41,12 @@ fn contract_09_a_write_near_the_end_of_space_waits_for_no_closed_file() {
     let Some(mount) = Mount::new("full_disk_closing", FileSystem::Ext4, 32 * MIB) else { return };
     mount.fill_but(3 * MIB);
     let accepted = within(Duration::from_secs(30), "writing and closing", move || {
-        let engine = Engine::builder().cache_bytes(16 << 20);
-        let engine = engine.close_timeout(Duration::from_secs(10)).build().unwrap();
+        let engine = Engine::start(Options {
+            cache_bytes: Some(16 << 20),
+            close_timeout: Duration::from_secs(10),
+            ..Options::default()
+        })
+        .unwrap();
         let directory = mount.path();
         let accepted: Vec<u64> = std::thread::scope(|scope| {
             let write = |number| {

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use crate::support::{self, MIB, pattern, within};
-use forebay::{Engine, ErrorKind, File, Open};
+use crate::support::{self, MIB, how, pattern, within};
+use forebay::{AsyncFile, Engine, ErrorKind, File, Options};
 use forebay_block::random::Random;
 
 const SOON: Duration = Duration::from_secs(10);
@@ -57,23 +57,24 @@ fn run_all<T>(futures: Vec<Pin<Box<dyn Future<Output = T> + '_>>>) -> Vec<T> {
 fn contract_13_many_futures_on_one_thread() {
     within(Duration::from_secs(30), "one executor", || {
         let directory = support::directory();
-        let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
+        let engine =
+            Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() }).unwrap();
         let files: Vec<File> = (0..6)
-            .map(|at| engine.open(directory.path().join(format!("{at}")), Open::create()).unwrap())
+            .map(|at| engine.open(directory.path().join(format!("{at}")), &how::create()).unwrap())
             .collect();
         let work = |at: usize| {
             let file = &files[at];
             async move {
                 let data = pattern(at as u64, 3 << 20);
                 for (part, chunk) in data.chunks(100_000).enumerate() {
-                    file.write_at_async(chunk, part as u64 * 100_000).await?;
+                    file.asynchronous().write_at(chunk, part as u64 * 100_000).await?;
                 }
-                file.sync_data_async().await?;
+                file.asynchronous().sync_data().await?;
                 let mut buffer = vec![0; 3 << 20];
-                assert_eq!(file.read_at_async(&mut buffer, 0).await?, 3 << 20);
+                assert_eq!(file.asynchronous().read_at(&mut buffer, 0).await?, 3 << 20);
                 assert!(buffer == data);
-                file.append_async(b"end").await?;
-                file.set_len_async((3 << 20) + 2).await
+                file.asynchronous().append(b"end").await?;
+                file.asynchronous().set_len((3 << 20) + 2).await
             }
         };
         let futures = (0..6)
@@ -96,8 +97,13 @@ fn contract_13_dropped_futures_leave_a_prefix_and_the_engine_works_on() {
     within(Duration::from_secs(30), "dropped futures", || {
         let directory = support::directory();
         let path = directory.path().join("file");
-        let engine = Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).build().unwrap();
-        let file = engine.open(&path, Open::create()).unwrap();
+        let engine = Engine::start(Options {
+            cache_bytes: Some(8 << 20),
+            close_timeout: SOON,
+            ..Options::default()
+        })
+        .unwrap();
+        let file = engine.open(&path, &how::create()).unwrap();
         let (mut random, mut model) = (Random::new(11), vec![0u8; 0]);
         let mut pending = 0;
         for round in 0..400u64 {
@@ -105,15 +111,16 @@ fn contract_13_dropped_futures_leave_a_prefix_and_the_engine_works_on() {
             let offset = random.below(12 * MIB) as usize;
             model.resize(model.len().max(offset + data.len()), 0);
             match random.below(4) {
-                0 => pending += usize::from(poll_once(file.sync_data_async()).is_none()),
+                0 => pending += usize::from(poll_once(file.asynchronous().sync_data()).is_none()),
                 1 => {
                     let mut buffer = vec![0; 50_000];
                     pending += usize::from(
-                        poll_once(file.read_at_async(&mut buffer, offset as u64)).is_none(),
+                        poll_once(file.asynchronous().read_at(&mut buffer, offset as u64))
+                            .is_none(),
                     );
                 }
-                2 => pending += usize::from(poll_once(file.append_async(&[])).is_none()),
-                _ => match poll_once(file.write_at_async(&data, offset as u64)) {
+                2 => pending += usize::from(poll_once(file.asynchronous().append(&[])).is_none()),
+                _ => match poll_once(file.asynchronous().write_at(&data, offset as u64)) {
                     Some(result) => {
                         result.unwrap();
                         model[offset..offset + data.len()].copy_from_slice(&data);
@@ -154,19 +161,20 @@ fn contract_13_dropped_futures_leave_a_prefix_and_the_engine_works_on() {
 fn contract_13_a_dropped_append_gives_its_turn_back() {
     within(SOON, "appending after a dropped append", || {
         let directory = support::directory();
-        let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
-        let file = engine.open(directory.path().join("file"), Open::append()).unwrap();
+        let engine =
+            Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() }).unwrap();
+        let file = engine.open(directory.path().join("file"), &how::append()).unwrap();
         let mut dropped = 0;
         for _ in 0..20 {
             let before = file.len().unwrap();
-            match poll_once(file.append_async(&vec![1; 9 << 20])) {
+            match poll_once(file.asynchronous().append(&vec![1; 9 << 20])) {
                 Some(result) => drop(result.unwrap()),
                 None => dropped += 1,
             }
             let at = file.append(b"next").unwrap();
             assert!(at >= before && at == file.len().unwrap() - 4);
             // It goes on unheard, before what comes after it.
-            let _ = poll_once(file.set_len_async(100));
+            let _ = poll_once(file.asynchronous().set_len(100));
             file.set_len(100).unwrap();
         }
         assert!(dropped > 0);
@@ -179,14 +187,15 @@ fn contract_13_a_dropped_append_gives_its_turn_back() {
 fn contract_12_opens_and_a_shutdown_do_not_block_the_executor() {
     within(Duration::from_secs(30), "one executor", || {
         let directory = support::directory();
-        let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
+        let engine =
+            Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() }).unwrap();
         let open = |at: usize| {
             let path = directory.path().join(format!("{}", at % 20));
             let engine = engine.clone();
             async move {
-                let file = engine.open_async(&path, Open::create()).await?;
-                file.append_async(&[at as u8; 1000]).await?;
-                file.close_async().await
+                let file = engine.asynchronous().open(&path, &how::create()).await?;
+                file.asynchronous().append(&[at as u8; 1000]).await?;
+                AsyncFile::close(file).await
             }
         };
         let futures = (0..100)
@@ -198,14 +207,14 @@ fn contract_12_opens_and_a_shutdown_do_not_block_the_executor() {
             assert_eq!(length, 5000);
         }
         let missing = directory.path().join("no/such");
-        let refused = run_all(vec![Box::pin(engine.open_async(&missing, Open::read()))]);
+        let refused = run_all(vec![Box::pin(engine.asynchronous().open(&missing, &how::read()))]);
         assert_eq!(refused[0].as_ref().unwrap_err().kind(), ErrorKind::NotFound);
-        let file = engine.open(directory.path().join("last"), Open::create()).unwrap();
+        let file = engine.open(directory.path().join("last"), &how::create()).unwrap();
         file.write_at(b"last", 0).unwrap();
-        let ended = run_all(vec![Box::pin(engine.shutdown_async(SOON))]);
+        let ended = run_all(vec![Box::pin(engine.asynchronous().shutdown(SOON))]);
         assert!(ended[0].is_ok());
         assert_eq!(std::fs::read(directory.path().join("last")).unwrap(), b"last");
-        let late = run_all(vec![Box::pin(engine.open_async(&missing, Open::read()))]);
+        let late = run_all(vec![Box::pin(engine.asynchronous().open(&missing, &how::read()))]);
         assert_eq!(late[0].as_ref().unwrap_err().kind(), ErrorKind::Shutdown);
     });
 }
@@ -216,17 +225,18 @@ fn contract_12_an_open_from_the_callback_of_the_engine_is_served() {
     within(Duration::from_secs(30), "an open from a waker", || {
         let directory = support::directory();
         let path = directory.path().join("file");
-        let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
-        let file = engine.open(&path, Open::create()).unwrap();
+        let engine =
+            Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() }).unwrap();
+        let file = engine.open(&path, &how::create()).unwrap();
         file.write_at(&pattern(1, 100_000), 0).unwrap();
         // The executor of this task is the thread that wakes it, which is a context.
         let (reported, report) = std::sync::mpsc::channel();
         let other = directory.path().join("other");
         let task = async move {
-            file.sync_data_async().await?;
-            let opened = engine.open_async(&other, Open::create()).await?;
-            opened.close_async().await?;
-            file.close_async().await
+            file.asynchronous().sync_data().await?;
+            let opened = engine.asynchronous().open(&other, &how::create()).await?;
+            AsyncFile::close(opened).await?;
+            AsyncFile::close(file).await
         };
         Task::start(async move { reported.send(task.await).unwrap() });
         report.recv().unwrap().unwrap();

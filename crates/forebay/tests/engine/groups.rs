@@ -6,21 +6,18 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::support::mount::{FileSystem, Mount};
-use crate::support::{MIB, eventually, pattern};
-use forebay::{Engine, File, Open};
+use crate::support::{MIB, eventually, how, knobs, pattern};
+use forebay::{Engine, File, Options, inside};
 use forebay_uring::{Access, Create, How, Truncate};
 
 const CONTEXTS: usize = 4;
 
 fn engine() -> Engine {
-    let engine = Engine::builder().cache_bytes(32 << 20);
-    engine
-        .set("contexts", &CONTEXTS.to_string())
-        .unwrap()
-        .set("affinity", "group")
-        .unwrap()
-        .build()
-        .unwrap()
+    Engine::start(knobs::named(
+        Options { cache_bytes: Some(32 << 20), ..Options::default() },
+        [("contexts", &CONTEXTS.to_string()), ("affinity", "group")],
+    ))
+    .unwrap()
 }
 
 fn open(path: &Path, create: Create) -> forebay_uring::OpenFile {
@@ -46,7 +43,7 @@ fn extend(file: &File, bytes: u64) {
 
 /// Groups have the contexts in turn, from the first one on: the engine has one file system.
 fn is_context_of(file: &File, group: u32) -> bool {
-    eventually(Duration::from_secs(10), || file.context() == group as usize % CONTEXTS)
+    eventually(Duration::from_secs(10), || inside::context(&file) == group as usize % CONTEXTS)
 }
 
 #[test]
@@ -59,11 +56,15 @@ fn files_of_one_group_have_one_context_and_groups_have_several() {
         std::fs::create_dir(&directory).unwrap();
         for name in ["one", "other"] {
             let path = directory.join(name);
-            let file = engine.open(&path, Open::create_new()).unwrap();
+            let file = engine.open(&path, &how::create_new()).unwrap();
             extend(&file, 2 * MIB);
             let group = group_at(&path, 0);
-            assert!(is_context_of(&file, group), "group {group}, context {}", file.context());
-            contexts.entry(group).or_default().insert(file.context());
+            assert!(
+                is_context_of(&file, group),
+                "group {group}, context {}",
+                inside::context(&file)
+            );
+            contexts.entry(group).or_default().insert(inside::context(&file));
             file.close().unwrap();
         }
     }
@@ -80,15 +81,15 @@ fn with_inode32_files_go_by_where_their_data_is() {
     let mut groups = BTreeSet::new();
     for number in 0..8 {
         let path = mount.path().join(format!("file-{number}"));
-        let file = engine.open(&path, Open::create_new()).unwrap();
+        let file = engine.open(&path, &how::create_new()).unwrap();
         extend(&file, 2 * MIB);
         let group = group_at(&path, 0);
-        assert!(is_context_of(&file, group), "group {group}, context {}", file.context());
+        assert!(is_context_of(&file, group), "group {group}, context {}", inside::context(&file));
         groups.insert(group);
         file.close().unwrap();
         // Opened again it is looked at where its data is, before anything is written.
-        let file = engine.open(&path, Open::write()).unwrap();
-        assert_eq!(file.context(), group as usize % CONTEXTS);
+        let file = engine.open(&path, &how::write()).unwrap();
+        assert_eq!(inside::context(&file), group as usize % CONTEXTS);
         file.close().unwrap();
     }
     println!("{groups:?}");
@@ -108,7 +109,7 @@ fn a_file_whose_group_is_full_goes_on_with_another_context() {
     std::fs::create_dir(&directory).unwrap();
     let engine = engine();
     let path = directory.join("file");
-    let file = engine.open(&path, Open::create_new()).unwrap();
+    let file = engine.open(&path, &how::create_new()).unwrap();
     extend(&file, 2 * MIB);
     let first = group_at(&path, 0);
     assert!(is_context_of(&file, first));
@@ -122,7 +123,7 @@ fn a_file_whose_group_is_full_goes_on_with_another_context() {
     extend(&file, 96 * MIB);
     let group = group_at(&path, file.len().unwrap() - 1);
     assert_ne!(group, first);
-    assert!(is_context_of(&file, group), "group {group}, context {}", file.context());
+    assert!(is_context_of(&file, group), "group {group}, context {}", inside::context(&file));
     assert!(engine.stats().handovers > 0);
     file.close().unwrap();
 }
@@ -135,10 +136,10 @@ fn without_groups_files_go_by_their_directory() {
     for directory in 0..12 {
         let directory = mount.path().join(format!("directory-{directory}"));
         std::fs::create_dir(&directory).unwrap();
-        let open = |name: &str| engine.open(directory.join(name), Open::create_new()).unwrap();
+        let open = |name: &str| engine.open(directory.join(name), &how::create_new()).unwrap();
         let [one, other] = ["one", "other"].map(open);
-        assert_eq!(one.context(), other.context());
-        contexts.insert(one.context());
+        assert_eq!(inside::context(&one), inside::context(&other));
+        contexts.insert(inside::context(&one));
     }
     assert!(contexts.len() > 1, "{contexts:?}");
 }

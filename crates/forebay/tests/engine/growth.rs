@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::support::mount::{FileSystem, Mount};
-use crate::support::{self, MIB, allocated, pattern};
-use forebay::{Engine, Open};
+use crate::support::{self, MIB, allocated, how, pattern};
+use forebay::{Engine, Options};
 use forebay_uring::{Access, Create, How, OpenFile, Truncate};
 
 const FILES: usize = 16;
@@ -14,15 +14,20 @@ const SOON: Duration = Duration::from_secs(60);
 
 fn engine() -> Engine {
     // Pages are written for their number alone, not for their age on a slow machine.
-    let builder = Engine::builder().cache_bytes(32 << 20).dirty_age(SOON);
-    builder.close_timeout(SOON).build().unwrap()
+    Engine::start(Options {
+        cache_bytes: Some(32 << 20),
+        dirty_age: SOON,
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap()
 }
 
 /// Grows files in turn by 64 KiB at a time. Returns the mean number of extents, in hundredths.
 fn grow_in_turn(directory: &Path) -> u64 {
     let engine = engine();
     let open =
-        |number: usize| engine.open(directory.join(number.to_string()), Open::create()).unwrap();
+        |number: usize| engine.open(directory.join(number.to_string()), &how::create()).unwrap();
     let files: Vec<_> = (0..FILES).map(open).collect();
     for piece in 0..EACH / 65_536 {
         for (number, file) in files.iter().enumerate() {
@@ -73,7 +78,7 @@ fn small_files_reserve_nothing() {
     let engine = engine();
     for number in 0..16u64 {
         let path = directory.path().join(number.to_string());
-        let file = engine.open(&path, Open::create()).unwrap();
+        let file = engine.open(&path, &how::create()).unwrap();
         file.write_at(&pattern(number, 300 << 10), 0).unwrap();
         file.sync_data().unwrap();
         assert_eq!(support::mark(&path), None);

@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use crate::support::other::Other;
-use crate::support::{self, eventually, kind_of, pattern};
-use forebay::{Engine, ErrorKind, Open};
+use crate::support::{self, eventually, how, kind_of, pattern};
+use forebay::{Engine, ErrorKind, Options};
 
 /// What nothing here may take longer than.
 const SOON: Duration = Duration::from_secs(20);
 
 fn small_engine() -> Engine {
-    Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).build().unwrap()
+    Engine::start(Options { cache_bytes: Some(8 << 20), close_timeout: SOON, ..Options::default() })
+        .unwrap()
 }
 
 /// A program that has locked the file, as databases do, is asking to be left alone with it.
@@ -24,22 +25,22 @@ fn contract_06_a_file_that_another_program_has_locked_is_busy_for_writing() {
     for lock in ["lock_posix", "lock_ofd"] {
         other.open("both", &path);
         other.do_now(lock);
-        let error = engine.open(&path, Open::write()).unwrap_err();
+        let error = engine.open(&path, &how::write()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
         assert!(
             error.to_string().contains("lock") && error.to_string().contains("file"),
             "{error}"
         );
         // To read it is no harm.
-        let file = engine.open(&path, Open::read()).unwrap();
+        let file = engine.open(&path, &how::read()).unwrap();
         let mut found = vec![0; 20_000];
         assert_eq!(file.read_at(&mut found, 0).unwrap(), 10_000);
         assert!(found[..10_000] == pattern(1, 10_000));
-        assert_eq!(kind_of(engine.open(&path, Open::write())), ErrorKind::Busy);
+        assert_eq!(kind_of(engine.open(&path, &how::write())), ErrorKind::Busy);
         file.close().unwrap();
         other.do_now("close");
     }
-    assert!(eventually(SOON, || engine.open(&path, Open::write()).is_ok()));
+    assert!(eventually(SOON, || engine.open(&path, &how::write()).is_ok()));
 }
 
 /// Ours is told to programs that ask, and is gone with the last handle that writes.
@@ -48,7 +49,7 @@ fn contract_06_our_lock_is_seen_by_programs_that_lock() {
     let directory = support::directory();
     let path = directory.path().join("file");
     let engine = small_engine();
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     let mut other = Other::start();
     other.open("both", &path);
     for lock in ["lock_posix", "lock_ofd"] {

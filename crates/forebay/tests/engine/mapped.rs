@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use crate::support::mount::{FileSystem, Mount};
 use crate::support::other::{Other, POKED};
-use crate::support::{self, MIB, PAGE, pattern, process, within};
-use forebay::{Engine, File, Open};
+use crate::support::{self, MIB, PAGE, how, pattern, process, within};
+use forebay::{Engine, File, Options};
 use forebay_block::random::Random;
 
 const SOON: Duration = Duration::from_secs(60);
@@ -16,7 +16,12 @@ const SOON: Duration = Duration::from_secs(60);
 const BYTES: u64 = 4 * MIB;
 
 fn engine() -> Engine {
-    Engine::builder().cache_bytes(16 << 20).dirty_age(Duration::from_millis(20)).build().unwrap()
+    Engine::start(Options {
+        cache_bytes: Some(16 << 20),
+        dirty_age: Duration::from_millis(20),
+        ..Options::default()
+    })
+    .unwrap()
 }
 
 fn pages_of(other: &mut Other, offset: u64, length: u64) -> u64 {
@@ -40,7 +45,7 @@ fn contract_07_what_others_have_cached_stays() {
     }
     other.do_now("sync");
     let engine = engine();
-    let file = engine.open(&path, Open::write()).unwrap();
+    let file = engine.open(&path, &how::write()).unwrap();
     file.write_at(&pattern(2, 2 << 20), 2 * MIB).unwrap();
     file.sync_data().unwrap();
     let mut found = vec![0; 8 << 20];
@@ -65,7 +70,7 @@ fn contract_07_what_was_cached_before_stays_under_the_lease() {
     std::fs::write(&path, pattern(1, 8 << 20)).unwrap();
     process::shell("sync \"$1\"; cat \"$1\" >/dev/null", &path).unwrap();
     let engine = engine();
-    let file = engine.open(&path, Open::write()).unwrap();
+    let file = engine.open(&path, &how::write()).unwrap();
     file.write_at(&pattern(2, 2 << 20), 2 * MIB).unwrap();
     file.sync_data().unwrap();
     let mut found = vec![0; 8 << 20];
@@ -93,7 +98,7 @@ fn write_under_pokes(path: &Path, seconds: u64) {
         other.report(&format!("poke_on 0 {BYTES}"));
     }
     let engine = engine();
-    let file = engine.open(path, Open::write()).unwrap();
+    let file = engine.open(path, &how::write()).unwrap();
     let (mut random, start, mut syncs) = (Random::new(support::seed()), Instant::now(), 0);
     while start.elapsed() < Duration::from_secs(seconds) {
         for _ in 0..1 + random.below(30) {

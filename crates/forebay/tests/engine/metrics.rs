@@ -1,9 +1,10 @@
 //! `docs/metrics.md` lists exactly what the feature `metrics` exports.
 
 use crate::support;
+use crate::support::how;
 use std::collections::BTreeMap;
 
-use forebay::{Engine, Metrics, Open};
+use forebay::Engine;
 
 /// Description of a metric: kind, unit and meaning.
 type Described = (String, String, String);
@@ -69,14 +70,14 @@ fn a_registry_exports_the_numbers_of_the_engine_as_they_are() {
     let directory = support::directory();
     let engine = Engine::new().unwrap();
     let mut registry = prometheus_client::registry::Registry::default();
-    registry.register_collector(Box::new(Metrics::new(&engine)));
+    registry.register_collector(Box::new(engine.clone()));
     let scrape = || {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         exported(&text)
     };
     assert_eq!(scrape()["forebay_accepted_bytes_total"].1, 0.0);
-    let file = engine.open(directory.path().join("file"), Open::create()).unwrap();
+    let file = engine.open(directory.path().join("file"), &how::create()).unwrap();
     file.write_at(&[1; 10_000], 0).unwrap();
     file.sync_data().unwrap();
     let (found, stats) = (scrape(), engine.stats());

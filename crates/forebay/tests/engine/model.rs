@@ -4,8 +4,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use forebay::{Engine, File, Open};
+use forebay::{Engine, File, Options};
 use forebay_block::random::Random;
+
+use crate::support::how;
+use crate::support::knobs;
 
 /// Small mostly, large sometimes, on page borders often.
 fn length(random: &mut Random, most: u64) -> usize {
@@ -60,18 +63,20 @@ impl Model {
 fn run(by: &str, seed: u64, cache_bytes: u64, operations: usize) {
     let directory = tempfile::tempdir_in(".").unwrap();
     let path = directory.path().join("file");
-    let engine = Engine::builder()
-        .cache_bytes(cache_bytes)
-        .dirty_bytes(4 << 20)
-        .dirty_age(Duration::from_millis(20))
-        .close_timeout(Duration::from_secs(4))
-        .set("engine", by)
-        .unwrap()
-        .build()
-        .unwrap();
+    let engine = Engine::start(knobs::named(
+        Options {
+            cache_bytes: Some(cache_bytes),
+            dirty_bytes: Some(4 << 20),
+            dirty_age: Duration::from_millis(20),
+            close_timeout: Duration::from_secs(4),
+            ..Options::default()
+        },
+        [("backend", by)],
+    ))
+    .unwrap();
     let mut random = Random::new(seed);
     let mut model =
-        Model { bytes: Vec::new(), handles: vec![engine.open(&path, Open::create()).unwrap()] };
+        Model { bytes: Vec::new(), handles: vec![engine.open(&path, &how::create()).unwrap()] };
     for step in 0..operations {
         let which = random.below(model.handles.len() as u64) as usize;
         let most = 24 << 20;
@@ -105,7 +110,7 @@ fn run(by: &str, seed: u64, cache_bytes: u64, operations: usize) {
             }
             90..94 => {
                 let uncached = random.below(2) == 0;
-                model.handles.push(engine.open(&path, Open::write().uncached(uncached)).unwrap());
+                model.handles.push(engine.open(&path, how::write().uncached(uncached)).unwrap());
             }
             94..98 => {
                 let handle = model.handles.swap_remove(which);
@@ -114,7 +119,7 @@ fn run(by: &str, seed: u64, cache_bytes: u64, operations: usize) {
                     _ => drop(handle),
                 }
                 if model.handles.is_empty() {
-                    model.handles.push(engine.open(&path, Open::write()).unwrap());
+                    model.handles.push(engine.open(&path, &how::write()).unwrap());
                 }
             }
             _ => std::thread::sleep(Duration::from_millis(random.below(30))),
@@ -161,7 +166,8 @@ fn agrees_with_a_byte_array_with_room() {
 fn appends_from_many_threads_do_not_overlap() {
     let directory = tempfile::tempdir_in(".").unwrap();
     let path = directory.path().join("log");
-    let engine = Engine::builder().cache_bytes(16 << 20).build().unwrap();
+    let engine =
+        Engine::start(Options { cache_bytes: Some(16 << 20), ..Options::default() }).unwrap();
     let record = |thread: u8, at: u16| {
         let mut record = vec![thread; 100 + usize::from(at % 97)];
         record[..2].copy_from_slice(&at.to_le_bytes());
@@ -170,7 +176,7 @@ fn appends_from_many_threads_do_not_overlap() {
     let places: Vec<(u64, Vec<u8>)> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..4u8)
             .map(|thread| {
-                let log = engine.open(&path, Open::append()).unwrap();
+                let log = engine.open(&path, &how::append()).unwrap();
                 scope.spawn(move || {
                     let mut places = Vec::new();
                     for at in 0..500u16 {

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::support::mount::{FileSystem, Mount};
-use crate::support::{self, MIB, pattern, process, within};
-use forebay::{Engine, ErrorKind, File, Open};
+use crate::support::{self, MIB, how, pattern, process, within};
+use forebay::{Engine, ErrorKind, File, Options};
 use forebay_block::random::Random;
 
 /// Free bytes for each file of a run: fewer than its longest length, so that space runs out.
@@ -35,10 +35,8 @@ impl Driven {
     /// Makes a random call, and checks its effect.
     fn step(&mut self, engine: &Engine, random: &mut Random, counts: &mut Counts) {
         let Some(file) = &self.file else {
-            let open =
-                if random.below(8) == 0 { Open::create().truncate(true) } else { Open::create() };
-            let cuts = open == Open::create().truncate(true);
-            match engine.open(&self.path, open) {
+            let cuts = random.below(8) == 0;
+            match engine.open(&self.path, how::create().truncate(cuts)) {
                 Ok(file) => {
                     self.file = Some(file);
                     self.accepted.truncate(if cuts { 0 } else { usize::MAX });
@@ -134,8 +132,12 @@ fn drive(file_system: FileSystem, bytes: u64, left: u64) {
     let (seed, operations) = (support::seed(), support::operations(3 * left / 1_000));
     let number_of_files = left / PER_FILE;
     within(Duration::from_secs(600), "calls on a nearly full file system", move || {
-        let engine = Engine::builder().cache_bytes(16 << 20).close_timeout(Duration::from_secs(20));
-        let engine = engine.build().unwrap();
+        let engine = Engine::start(Options {
+            cache_bytes: Some(16 << 20),
+            close_timeout: Duration::from_secs(20),
+            ..Options::default()
+        })
+        .unwrap();
         let mut random = Random::new(seed);
         let path = |number| mount.path().join(format!("file-{number}"));
         let driven = |number| Driven { path: path(number), file: None, accepted: Vec::new() };

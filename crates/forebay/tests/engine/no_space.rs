@@ -6,22 +6,28 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::support::mount::{FileSystem, Mount};
-use crate::support::{self, MIB, kind_of, pattern, process, within};
-use forebay::{Engine, ErrorKind, File, Open};
+use crate::support::{self, MIB, how, kind_of, pattern, process, within};
+use forebay::{Engine, ErrorKind, File, Options};
 use forebay_block::random::Random;
 
 /// What nothing here may take longer than.
 const SOON: Duration = Duration::from_secs(10);
 
 fn small_engine() -> Engine {
-    Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).build().unwrap()
+    Engine::start(Options { cache_bytes: Some(8 << 20), close_timeout: SOON, ..Options::default() })
+        .unwrap()
 }
 
 /// Writes until there is no space; what was accepted is all there after a sync.
 fn write_until_full(mount: &Mount, chunk: usize, scatter: bool) {
-    let engine = Engine::builder().cache_bytes(32 << 20).close_timeout(SOON).build().unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(32 << 20),
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap();
     let path = mount.path().join("file");
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     let mut random = Random::new(7);
     let mut accepted: Vec<(u64, u64)> = Vec::new();
     let error = loop {
@@ -86,7 +92,7 @@ fn contract_09_a_write_larger_than_all_space_is_refused_whole() {
     };
     let path = mount.path().join("file");
     let engine = small_engine();
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     let data = vec![1; 80 << 20];
     assert_eq!(kind_of(file.write_at(&data, 0)), ErrorKind::NoSpace);
     assert_eq!(kind_of(file.append(&data)), ErrorKind::NoSpace);
@@ -134,7 +140,7 @@ fn fill_at_random(mount: &Mount, engine: &Engine, files: u64, declared: Option<u
     let pages = declared.unwrap_or(2 * room) / 4096;
     let open = |number| {
         let path = mount.path().join(format!("file-{number}"));
-        let file = engine.open(path, Open::create()).unwrap();
+        let file = engine.open(path, &how::create()).unwrap();
         if let Some(length) = declared {
             file.set_len(length).unwrap();
         }
@@ -191,11 +197,12 @@ fn fills_at_random(
 ) {
     let Some(mount) = Mount::new(test, file_system, bytes) else { return };
     within(Duration::from_secs(120), "filling at random", move || {
-        let builder = Engine::builder().cache_bytes(64 << 20).close_timeout(SOON);
-        let set = |builder: forebay::Builder, (name, value): &(&str, &str)| {
-            builder.set(name, value).unwrap()
-        };
-        let engine = knobs.iter().fold(builder, set).build().unwrap();
+        let mut options =
+            Options { cache_bytes: Some(64 << 20), close_timeout: SOON, ..Options::default() };
+        for (name, value) in knobs {
+            options.set(name, value).unwrap();
+        }
+        let engine = Engine::start(options).unwrap();
         fill_at_random(&mount, &engine, files, declared);
     });
 }
@@ -231,14 +238,15 @@ fn contract_02_space_taken_by_others_fails_the_sync_and_comes_back() {
     let Some(mount) = Mount::new("space_taken_by_others", FileSystem::Ext4, 64 * MIB) else {
         return;
     };
-    let engine = Engine::builder()
-        .cache_bytes(16 << 20)
-        .dirty_age(SOON)
-        .close_timeout(SOON)
-        .build()
-        .unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(16 << 20),
+        dirty_age: SOON,
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap();
     let path = mount.path().join("file");
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     let data = pattern(3, 3_000_000);
     file.write_at(&data, 0).unwrap();
     let filler = process::fill_up(&mount.path());
@@ -276,9 +284,14 @@ fn quota_of_16_mib(test: &str) -> Option<(Mount, PathBuf)> {
 
 /// Twice as much, all of it accepted; nothing is written before somebody asks for it.
 fn write_32_mib(path: &Path) -> (Engine, File, Vec<u8>) {
-    let engine = Engine::builder().cache_bytes(64 << 20).dirty_age(Duration::from_secs(600));
-    let engine = engine.close_timeout(SOON).build().unwrap();
-    let file = engine.open(path, Open::create()).unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(64 << 20),
+        dirty_age: Duration::from_secs(600),
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap();
+    let file = engine.open(path, &how::create()).unwrap();
     let data = pattern(3, 32 << 20);
     file.write_at(&data, 0).unwrap();
     (engine, file, data)
@@ -321,7 +334,7 @@ fn contract_09_and_02_what_has_no_place_can_be_dropped() {
     let Some((mount, path)) = quota_of_16_mib("no_place") else { return };
     let (_engine, file, data) = write_32_mib(&path);
     assert_eq!(file.sync_data().unwrap_err().os_error(), Some(libc::EDQUOT));
-    assert!(file.discard_dirty().unwrap() >= 16 << 20);
+    assert!(file.abandon_unwritten().unwrap() >= 16 << 20);
     let length = file.len().unwrap() as usize;
     assert!(length <= 16 << 20, "{length} bytes of a quota of 16 MiB");
     let mut through = vec![0; length];
@@ -343,19 +356,20 @@ fn contract_05_closing_writes_out_what_can_be_written() {
     let Some(mount) = Mount::new("closing_writes_what_can_be", FileSystem::Ext4, 64 * MIB) else {
         return;
     };
-    let engine = Engine::builder()
-        .cache_bytes(32 << 20)
-        .dirty_age(SOON)
-        .close_timeout(SOON)
-        .build()
-        .unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(32 << 20),
+        dirty_age: SOON,
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap();
     let path = mount.path().join("file");
     // A hole first, and then old blocks: what has no place comes before what has.
     let half = 8 * MIB;
     let old = std::fs::File::create(&path).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&old, &vec![1; half as usize], half).unwrap();
     drop(old);
-    let file = engine.open(&path, Open::write()).unwrap();
+    let file = engine.open(&path, &how::write()).unwrap();
     for at in 0..2 * half / 65536 {
         file.write_at(&[3; 8192], at * 65536).unwrap();
     }

@@ -5,13 +5,14 @@ use std::sync::Barrier;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use crate::support::{self, MIB, block_on, eventually, kind_of, pattern, within};
-use forebay::{DirectFile, Engine, ErrorKind, Open, Stats};
+use crate::support::{self, MIB, block_on, eventually, how, kind_of, knobs, pattern, within};
+use forebay::{DirectFile, Engine, ErrorKind, Options, Stats};
 
 const SOON: Duration = Duration::from_secs(20);
 
 fn engine() -> Engine {
-    Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).build().unwrap()
+    Engine::start(Options { cache_bytes: Some(8 << 20), close_timeout: SOON, ..Options::default() })
+        .unwrap()
 }
 
 /// A file of a MiB, and the engine it is open in.
@@ -19,7 +20,7 @@ fn bench(directory: &std::path::Path) -> (Engine, DirectFile) {
     let path = directory.join("file");
     std::fs::write(&path, pattern(1, MIB as usize)).unwrap();
     let engine = engine();
-    let file = engine.open_direct(&path, Open::write()).unwrap();
+    let file = engine.open_direct(&path, &how::write()).unwrap();
     (engine, file)
 }
 
@@ -33,7 +34,7 @@ fn read_plugged(engine: &Engine, file: &DirectFile, pages: u64) -> (Stats, Stats
     let reads: Vec<_> = buffers
         .into_iter()
         .zip(0..)
-        .map(|(buffer, page)| file.read_at_async(buffer, page * 4096))
+        .map(|(buffer, page)| file.read_at(buffer, page * 4096))
         .collect();
     drop(inner);
     drop(outer);
@@ -76,7 +77,7 @@ fn contract_16_no_hold_without_a_deadline() {
         let path = directory.path().join("file");
         let plug = engine.plug();
         for part in 0..100u64 {
-            drop(file.write_at_async(vec![part as u8; 512], part * 512));
+            drop(file.write_at(vec![part as u8; 512], part * 512));
             if part % 40 == 7 {
                 let is_written =
                     || std::fs::read(&path).unwrap()[part as usize * 512] == part as u8;
@@ -85,7 +86,7 @@ fn contract_16_no_hold_without_a_deadline() {
         }
         std::mem::forget(plug);
         assert!(eventually(SOON, || std::fs::read(&path).unwrap()[99 * 512..][..512] == [99; 512]));
-        file.close().unwrap();
+        file.close().wait().unwrap();
     });
 }
 
@@ -96,17 +97,17 @@ fn waiting_hands_over_what_is_held() {
         let (engine, file) = bench(directory.path());
         let _plug = engine.plug();
         for round in 0..200u64 {
-            let write = file.write_at_async(vec![round as u8; 700], round * 700);
-            let (result, found) = file.read_at(vec![0; 700], round * 700);
+            let write = file.write_at(vec![round as u8; 700], round * 700);
+            let (result, found) = file.read_at(vec![0; 700], round * 700).wait();
             assert!(result.unwrap() == 700 && found == [round as u8; 700]);
             assert_eq!(block_on(write).0.unwrap(), 700);
-            drop(file.write_at_async(vec![1; 700], round * 700));
-            file.sync_data().unwrap();
+            drop(file.write_at(vec![1; 700], round * 700));
+            file.sync_data().wait().unwrap();
         }
         let (engines, second) = (engine.clone(), engine.plug());
         drop(engine);
         drop(second);
-        file.close().unwrap();
+        file.close().wait().unwrap();
         drop(engines);
     });
 }
@@ -124,7 +125,7 @@ fn contract_01_a_sync_covers_what_others_hold() {
                 let (engine, file, synced) = (&engine, &file, &synced);
                 scope.spawn(move || {
                     let _plug = engine.plug();
-                    let write = file.write_at_async(vec![round as u8; 512], round * 512);
+                    let write = file.write_at(vec![round as u8; 512], round * 512);
                     held.send(()).unwrap();
                     synced.wait();
                     let mut write = pin!(write);
@@ -132,11 +133,11 @@ fn contract_01_a_sync_covers_what_others_hold() {
                     assert!(looked.is_ready(), "the sync did not wait for it");
                 });
                 hold.recv().unwrap();
-                file.sync_data().unwrap();
+                file.sync_data().wait().unwrap();
                 synced.wait();
             });
         }
-        file.close().unwrap();
+        file.close().wait().unwrap();
     });
 }
 
@@ -148,19 +149,19 @@ fn a_plug_is_of_one_engine_and_one_thread() {
         let (one, other) = (bench(directory.path()), bench(others.path()));
         let first = one.0.plug();
         let second = other.0.plug();
-        drop(one.1.write_at_async(vec![1; 512], 0));
+        drop(one.1.write_at(vec![1; 512], 0));
         assert_eq!(other.0.stats().plugged, 0);
         drop(first);
-        drop(other.1.write_at_async(vec![1; 512], 0));
+        drop(other.1.write_at(vec![1; 512], 0));
         let file = &one.1;
         std::thread::scope(|scope| {
-            scope.spawn(|| assert_eq!(file.write_at(vec![2; 512], 512).0.unwrap(), 512));
+            scope.spawn(|| assert_eq!(file.write_at(vec![2; 512], 512).wait().0.unwrap(), 512));
         });
         assert_eq!((one.0.stats().plugged, other.0.stats().plugged), (1, 1));
         drop(second);
-        assert_eq!(one.1.read_at(vec![0; 512], 0).1, [1; 512]);
-        one.1.close().unwrap();
-        other.1.close().unwrap();
+        assert_eq!(one.1.read_at(vec![0; 512], 0).wait().1, [1; 512]);
+        one.1.close().wait().unwrap();
+        other.1.close().wait().unwrap();
     });
 }
 
@@ -170,23 +171,25 @@ fn a_policy_that_is_not_there_is_refused_with_what_there_is() {
     for (name, value) in
         [("plug", "sometimes"), ("completion", "delay=100001"), ("merge", ""), ("order", "FIFO")]
     {
-        let error = engine.set(name, value).unwrap_err();
+        let error = knobs::set(&engine, name, value).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert!(error.to_string().contains("allowed: "), "{error}");
-        assert_eq!(kind_of(Engine::builder().set(name, value)), ErrorKind::InvalidInput);
     }
-    let error = engine.set("plugs", "never").unwrap_err();
+    let error = knobs::set(&engine, "plugs", "never").unwrap_err();
     assert!(error.to_string().contains("completion"), "{error}");
     assert_eq!(
-        kind_of(engine.set("cache_bytes", "1g")),
+        kind_of(knobs::set(&engine, "cache_bytes", "1g")),
         ErrorKind::InvalidInput,
         "fixed once it runs"
     );
-    let built = Engine::builder().cache_bytes(8 << 20).set("merge", "off").unwrap();
-    let built = built.set("completion", "delay=50").unwrap().build().unwrap();
-    built.set("merge", "on").unwrap();
+    let built = Engine::start(knobs::named(
+        Options { cache_bytes: Some(8 << 20), ..Options::default() },
+        [("merge", "off"), ("completion", "delay=50")],
+    ))
+    .unwrap();
+    knobs::set(&built, "merge", "on").unwrap();
     built.shutdown(SOON).unwrap();
-    assert_eq!(kind_of(built.set("merge", "off")), ErrorKind::Shutdown);
+    assert_eq!(kind_of(knobs::set(&built, "merge", "off")), ErrorKind::Shutdown);
 }
 
 /// Without merging the same plug goes as many requests: the policy reaches the queue, from the
@@ -196,14 +199,17 @@ fn merging_is_switched_while_it_runs() {
     let directory = support::directory();
     let path = directory.path().join("file");
     std::fs::write(&path, pattern(1, MIB as usize)).unwrap();
-    let engine =
-        Engine::builder().cache_bytes(8 << 20).set("merge", "off").unwrap().build().unwrap();
-    let file = engine.open_direct(&path, Open::write()).unwrap();
+    let engine = Engine::start(knobs::named(
+        Options { cache_bytes: Some(8 << 20), ..Options::default() },
+        [("merge", "off")],
+    ))
+    .unwrap();
+    let file = engine.open_direct(&path, &how::write()).unwrap();
     for _ in 0..50 {
         let (before, after) = read_plugged(&engine, &file, 16);
         assert_eq!((after.requests - before.requests, after.merged_bios), (16, 0));
     }
-    engine.set("merge", "on").unwrap();
+    knobs::set(&engine, "merge", "on").unwrap();
     let merged = (0..500).any(|_| {
         let (before, after) = read_plugged(&engine, &file, 16);
         after.requests - before.requests < 16

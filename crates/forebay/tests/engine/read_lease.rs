@@ -8,12 +8,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::support::MIB;
-use forebay::{Engine, File, Open};
+use crate::support::how;
+use forebay::{Engine, File, Options};
 
 const LENGTH: usize = 64 * 1024;
 
 fn engine() -> Engine {
-    Engine::builder().cache_bytes(16 * MIB).build().unwrap()
+    Engine::start(Options { cache_bytes: Some(16 * MIB), ..Options::default() }).unwrap()
 }
 
 fn read(file: &File) -> Vec<u8> {
@@ -32,7 +33,7 @@ fn requests(engine: &Engine, file: &File, content: &[u8]) -> u64 {
 /// Whether the file system of this directory has leases for this user.
 fn has_leases(directory: &Path) -> bool {
     let engine = engine();
-    let file = engine.open(directory.join("probe"), Open::create()).unwrap();
+    let file = engine.open(directory.join("probe"), &how::create()).unwrap();
     let debug = format!("{file:?}");
     !debug.contains("shared")
 }
@@ -47,7 +48,7 @@ fn contract_06_pages_stay_in_memory_while_others_only_read() {
     fs::write(&path, [7; LENGTH]).unwrap();
     let (engine, other) = (engine(), engine());
     let (file, elsewhere) =
-        (engine.open(&path, Open::read()).unwrap(), other.open(&path, Open::read()).unwrap());
+        (engine.open(&path, &how::read()).unwrap(), other.open(&path, &how::read()).unwrap());
     assert!(requests(&engine, &file, &[7; LENGTH]) > 0);
     assert!(fs::read(&path).unwrap() == [7; LENGTH]);
     for _ in 0..3 {
@@ -63,7 +64,7 @@ fn contract_06_a_reader_finds_what_is_written_later() {
     let path = directory.path().join("file");
     fs::write(&path, [1; LENGTH]).unwrap();
     let engine = engine();
-    let file = engine.open(&path, Open::read()).unwrap();
+    let file = engine.open(&path, &how::read()).unwrap();
     assert!(read(&file) == [1; LENGTH]);
     for round in 2..6 {
         let begin = Instant::now();
@@ -89,10 +90,10 @@ fn contract_06_the_engine_opens_a_file_for_writing_that_it_reads() {
     let engine = engine();
     for round in 1..20 {
         fs::write(&path, [round; LENGTH]).unwrap();
-        let file = engine.open(&path, Open::read()).unwrap();
+        let file = engine.open(&path, &how::read()).unwrap();
         assert!(read(&file) == [round; LENGTH]);
         let begin = Instant::now();
-        let writer = engine.open(&path, Open::write()).unwrap();
+        let writer = engine.open(&path, &how::write()).unwrap();
         assert!(begin.elapsed() < Duration::from_secs(5), "the own lease was in the way");
         writer.write_at(&[0; 100], 50).unwrap();
         let mut expected = [round; LENGTH];
@@ -131,7 +132,7 @@ fn contract_06_readers_never_find_older_bytes_than_before() {
             scope.spawn(move || {
                 let mut last = 0;
                 while Instant::now() < end {
-                    let file = engine.open(path, Open::read()).unwrap();
+                    let file = engine.open(path, &how::read()).unwrap();
                     for _ in 0..20 {
                         let floor = number(&fs::read(path).unwrap());
                         let found = number(&read(&file));

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::support::{self, MIB, PAGE, directory, pattern, skip};
-use forebay::{Engine, File, Open, Stats};
+use crate::support::{self, MIB, PAGE, directory, how, knobs, pattern, skip};
+use forebay::{Engine, File, OpenOptions, Options, Stats};
 use forebay_block::random::Random;
 use tempfile::TempDir;
 
@@ -24,13 +24,14 @@ impl Scene {
         let bytes = pattern(length, length as usize);
         std::fs::write(&path, &bytes).unwrap();
         std::fs::File::open(&path).unwrap().sync_all().unwrap();
-        let engine = Engine::builder().cache_bytes(CACHE).build().unwrap();
+        let engine =
+            Engine::start(Options { cache_bytes: Some(CACHE), ..Options::default() }).unwrap();
         Self { engine, bytes, path, _directory: directory }
     }
 
     /// A handle of the file while nobody else has it open; none where the file system does not tell
     /// that.
-    fn open(&self, test: &str, open: Open) -> Option<File> {
+    fn open(&self, test: &str, open: &OpenOptions) -> Option<File> {
         let file = self.engine.open(&self.path, open).unwrap();
         let alone = !file.describe().contains("shared");
         if !alone {
@@ -70,7 +71,7 @@ impl Scene {
     }
 }
 
-fn write_through(path: &Path, engine: &Engine, open: Open, bytes: &[u8]) -> File {
+fn write_through(path: &Path, engine: &Engine, open: &OpenOptions, bytes: &[u8]) -> File {
     let file = engine.open(path, open).unwrap();
     for (at, part) in bytes.chunks(300_000).enumerate() {
         file.write_at(part, at as u64 * 300_000).unwrap();
@@ -83,7 +84,7 @@ fn write_through(path: &Path, engine: &Engine, open: Open, bytes: &[u8]) -> File
 fn a_stream_reads_each_byte_once_in_large_requests() {
     // Not a whole number of pages, and larger than the cache.
     let scene = Scene::new(3 * CACHE + 1234);
-    let Some(file) = scene.open("a_stream", Open::write()) else { return };
+    let Some(file) = scene.open("a_stream", &how::write()) else { return };
     for chunk in [4096, 10_000, 65_536, 1 << 20] {
         let length = scene.bytes.len() as u64;
         let stats = scene.during(|| scene.read_all(&file, chunk));
@@ -110,10 +111,10 @@ fn a_stream_reads_each_byte_once_in_large_requests() {
 #[test]
 fn one_large_read_goes_out_as_large_requests() {
     let scene = Scene::new(8 * MIB);
-    let Some(file) = scene.open("one_large_read", Open::write()) else { return };
+    let Some(file) = scene.open("one_large_read", &how::write()) else { return };
     for (length, bios) in [(64 << 10, 1), (1 << 20, 1), (8 << 20, 16)] {
         let scene = Scene::new(8 * MIB);
-        let file = scene.open("one_large_read", Open::write()).unwrap();
+        let file = scene.open("one_large_read", &how::write()).unwrap();
         let stats = scene.during(|| scene.check(&file, 0, length));
         assert_eq!((stats.read_bytes, stats.readahead_bytes), (length as u64, 0));
         assert!(stats.bios <= bios, "{length} bytes are {} bios", stats.bios);
@@ -124,7 +125,7 @@ fn one_large_read_goes_out_as_large_requests() {
 #[test]
 fn random_and_backward_reads_read_nothing_ahead() {
     let scene = Scene::new(2 * CACHE);
-    let Some(file) = scene.open("random_and_backward", Open::write()) else { return };
+    let Some(file) = scene.open("random_and_backward", &how::write()) else { return };
     let pages = scene.bytes.len() as u64 / PAGE;
     let mut random = Random::new(5);
     let stats = scene.during(|| {
@@ -143,7 +144,7 @@ fn random_and_backward_reads_read_nothing_ahead() {
 #[test]
 fn several_streams_of_one_file_are_read_ahead() {
     let scene = Scene::new(2 * CACHE);
-    let Some(file) = scene.open("several_streams", Open::write()) else { return };
+    let Some(file) = scene.open("several_streams", &how::write()) else { return };
     let part = scene.bytes.len() as u64 / 4;
     let stats = scene.during(|| {
         for step in (0..part).step_by(16 << 10) {
@@ -159,7 +160,7 @@ fn several_streams_of_one_file_are_read_ahead() {
 #[test]
 fn a_scan_leaves_what_is_read_again_and_again() {
     let scene = Scene::new(4 * CACHE);
-    let Some(file) = scene.open("a_scan", Open::write()) else { return };
+    let Some(file) = scene.open("a_scan", &how::write()) else { return };
     let hot = CACHE / 4;
     let mut random = Random::new(9);
     let mut read_hot = |times: u64| {
@@ -189,13 +190,13 @@ fn a_bulk_write_leaves_what_is_read_again_and_again() {
     let scene = Scene::new(4 * MIB);
     // What is clean is what is left of the cache by what is dirty: most of it, on a device that is
     // slow just now.
-    scene.engine.set("dirty_bytes", "4m").unwrap();
-    let Some(file) = scene.open("a_bulk_write", Open::write()) else { return };
+    knobs::set(&scene.engine, "dirty_bytes", "4m").unwrap();
+    let Some(file) = scene.open("a_bulk_write", &how::write()) else { return };
     let hot = MIB / 2;
     (0..4).for_each(|_| (0..hot / PAGE).for_each(|page| scene.check(&file, page * PAGE, 4096)));
     let bulk = pattern(77, 3 * CACHE as usize);
     let written =
-        write_through(&scene.path.with_extension("bulk"), &scene.engine, Open::create(), &bulk);
+        write_through(&scene.path.with_extension("bulk"), &scene.engine, &how::create(), &bulk);
     let again =
         scene.during(|| (0..hot / PAGE).for_each(|page| scene.check(&file, page * PAGE, 4096)));
     println!(
@@ -209,8 +210,8 @@ fn a_bulk_write_leaves_what_is_read_again_and_again() {
 #[test]
 fn what_is_read_uncached_is_not_kept() {
     let scene = Scene::new(2 * CACHE);
-    let Some(kept) = scene.open("uncached_reads", Open::write()) else { return };
-    let passing = scene.engine.open(&scene.path, Open::read().uncached(true)).unwrap();
+    let Some(kept) = scene.open("uncached_reads", &how::write()) else { return };
+    let passing = scene.engine.open(&scene.path, how::read().uncached(true)).unwrap();
     let there = MIB / 2;
     scene.check(&kept, MIB, there as usize);
     let length = scene.bytes.len() as u64;
@@ -236,7 +237,9 @@ fn what_is_read_uncached_is_not_kept() {
 #[test]
 fn what_is_written_uncached_is_not_kept() {
     let directory = directory();
-    let engine = Engine::builder().cache_bytes(CACHE).uncached(true).build().unwrap();
+    let engine =
+        Engine::start(Options { cache_bytes: Some(CACHE), uncached: true, ..Options::default() })
+            .unwrap();
     let bytes = pattern(3, 2 * CACHE as usize + 100);
     let read = |file: &File, length: usize| {
         let before = engine.stats();
@@ -245,26 +248,26 @@ fn what_is_written_uncached_is_not_kept() {
         assert!(buffer == bytes[..length]);
         engine.stats().read_bytes - before.read_bytes
     };
-    let file = write_through(&directory.path().join("one"), &engine, Open::create(), &bytes);
+    let file = write_through(&directory.path().join("one"), &engine, &how::create(), &bytes);
     assert_eq!(engine.stats().evicted_pages, 0, "memory never becomes short of clean pages");
     assert_eq!(read(&file, 4 << 20), 4 << 20, "nothing of it is here");
     // The handle says otherwise; then the engine does.
     let kept = write_through(
         &directory.path().join("two"),
         &engine,
-        Open::create().uncached(false),
+        how::create().uncached(false),
         &bytes[..4 << 20],
     );
     if kept.describe().contains("shared") {
         return skip("what_is_written_uncached", "no lease here");
     }
     assert_eq!(read(&kept, 4 << 20), 0, "all of it is here");
-    engine.set("uncached", "off").unwrap();
-    assert!(engine.set("uncached", "perhaps").is_err());
+    knobs::set(&engine, "uncached", "off").unwrap();
+    assert!(knobs::set(&engine, "uncached", "perhaps").is_err());
     file.write_at(&bytes[..1 << 20], 0).unwrap();
     file.sync_data().unwrap();
     assert_eq!(read(&file, 1 << 20), 0, "from now on it stays");
-    engine.set("uncached", "on").unwrap();
+    knobs::set(&engine, "uncached", "on").unwrap();
     file.write_at(&bytes[..1 << 20], 0).unwrap();
     file.sync_data().unwrap();
     assert_eq!(read(&file, 1 << 20), 1 << 20, "from now on it goes");
@@ -274,7 +277,7 @@ fn what_is_written_uncached_is_not_kept() {
 fn contract_06_of_a_shared_file_nothing_is_kept_and_nothing_read_ahead() {
     let scene = Scene::new(4 * MIB);
     let other = std::fs::File::open(&scene.path).unwrap();
-    let file = scene.engine.open(&scene.path, Open::write()).unwrap();
+    let file = scene.engine.open(&scene.path, &how::write()).unwrap();
     assert!(file.describe().contains("shared"), "{}", file.describe());
     for _ in 0..2 {
         let stats = scene.during(|| scene.read_all(&file, 65_536));
@@ -288,17 +291,18 @@ fn contract_06_of_a_shared_file_nothing_is_kept_and_nothing_read_ahead() {
 fn readers_and_writers_of_all_kinds_find_what_was_written() {
     let directory = directory();
     let path = directory.path().join("file");
-    let engine = Engine::builder().cache_bytes(8 * MIB).build().unwrap();
+    let engine =
+        Engine::start(Options { cache_bytes: Some(8 * MIB), ..Options::default() }).unwrap();
     let length = 24 * MIB;
-    engine.open(&path, Open::create()).unwrap().set_len(length).unwrap();
+    engine.open(&path, &how::create()).unwrap().set_len(length).unwrap();
     let parts = 4;
     let part = length / parts;
     std::thread::scope(|scope| {
         for thread in 0..parts {
             let (engine, path) = (&engine, &path);
             scope.spawn(move || {
-                let open = || Open::write().uncached(thread % 2 == 1);
-                let mut file = engine.open(path, open()).unwrap();
+                let open = || how::write().uncached(thread % 2 == 1).clone();
+                let mut file = engine.open(path, &open()).unwrap();
                 let mut bytes = vec![0; part as usize];
                 let mut random = Random::new(thread);
                 let mut next = 0;
@@ -317,7 +321,7 @@ fn readers_and_writers_of_all_kinds_find_what_was_written() {
                             check(&file, &bytes, thread * part, next, size);
                             next = (next + size) % part;
                         }
-                        _ if step % 7 == 0 => file = engine.open(path, open()).unwrap(),
+                        _ if step % 7 == 0 => file = engine.open(path, &open()).unwrap(),
                         _ => file.sync_data().unwrap(),
                     }
                 }

@@ -3,14 +3,15 @@
 
 use std::time::Duration;
 
-use crate::support::{self, kind_of, pattern, process};
-use forebay::{Engine, ErrorKind, Open};
+use crate::support::{self, how, kind_of, pattern, process};
+use forebay::{Engine, ErrorKind, Options};
 
 /// What nothing here may take longer than.
 const SOON: Duration = Duration::from_secs(10);
 
 fn small_engine() -> Engine {
-    Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).build().unwrap()
+    Engine::start(Options { cache_bytes: Some(8 << 20), close_timeout: SOON, ..Options::default() })
+        .unwrap()
 }
 
 #[test]
@@ -18,13 +19,13 @@ fn contract_06_a_file_removed_or_renamed_by_another_program() {
     let directory = support::directory();
     let path = directory.path().join("file");
     let engine = small_engine();
-    let removed = engine.open(&path, Open::create()).unwrap();
+    let removed = engine.open(&path, &how::create()).unwrap();
     removed.write_at(&pattern(1, 30_000), 0).unwrap();
     process::shell("rm \"$1\"", &path).unwrap();
     removed.write_at(&pattern(2, 30_000), 30_000).unwrap();
     removed.sync_data().unwrap();
     // The same name is another file now; the two do not meet.
-    let renamed = engine.open(&path, Open::create()).unwrap();
+    let renamed = engine.open(&path, &how::create()).unwrap();
     assert_eq!(renamed.len().unwrap(), 0);
     renamed.write_at(&pattern(3, 30_000), 0).unwrap();
     process::shell("mv \"$1\" \"$1.moved\"", &path).unwrap();
@@ -46,10 +47,10 @@ fn contract_06_a_file_replaced_by_another_program() {
     let directory = support::directory();
     let path = directory.path().join("file");
     let engine = small_engine();
-    let old = engine.open(&path, Open::create()).unwrap();
+    let old = engine.open(&path, &how::create()).unwrap();
     old.write_at(&pattern(1, 30_000), 0).unwrap();
     process::shell("printf new >\"$1.tmp\" && mv \"$1.tmp\" \"$1\"", &path).unwrap();
-    let new = engine.open(&path, Open::write()).unwrap();
+    let new = engine.open(&path, &how::write()).unwrap();
     old.append(&pattern(2, 10)).unwrap();
     new.append(b"er").unwrap();
     old.sync_data().unwrap();
@@ -74,7 +75,7 @@ fn contract_06_whatever_the_name_it_is_one_cache() {
     let (path, moved) = (directory.path().join("file"), directory.path().join("moved"));
     let (link, second) = (directory.path().join("link"), directory.path().join("second"));
     let engine = small_engine();
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     let described = file.describe();
     file.write_at(&pattern(1, 10_000), 0).unwrap();
     process::shell(
@@ -84,17 +85,17 @@ fn contract_06_whatever_the_name_it_is_one_cache() {
     .unwrap();
     assert_eq!(file.describe(), described, "a rename breaks no lease");
     for name in [&moved, &link, &second] {
-        let other = engine.open(name, Open::write()).unwrap();
+        let other = engine.open(name, &how::write()).unwrap();
         other.append(&pattern(2, 100)).unwrap();
         assert_eq!(other.len().unwrap(), file.len().unwrap(), "{name:?}");
         other.close().unwrap();
     }
     assert_eq!(
-        kind_of(engine.open(&path, Open::write())),
+        kind_of(engine.open(&path, &how::write())),
         ErrorKind::NotFound,
         "the old name is free"
     );
-    let anew = engine.open(&path, Open::create_new()).unwrap();
+    let anew = engine.open(&path, &how::create_new()).unwrap();
     assert_eq!(anew.len().unwrap(), 0);
     anew.close().unwrap();
     process::shell("rm \"$1\"", &moved).unwrap();
@@ -112,7 +113,7 @@ fn contract_06_a_file_without_a_name_is_written_and_forgotten() {
     let path = directory.path().join("file");
     let engine = small_engine();
     for _ in 0..20 {
-        let file = engine.open(&path, Open::create_new()).unwrap();
+        let file = engine.open(&path, &how::create_new()).unwrap();
         std::fs::remove_file(&path).unwrap();
         file.write_at(&pattern(1, 1_000_001), 0).unwrap();
         file.sync_all().unwrap();

@@ -6,15 +6,16 @@ use std::path::Path;
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-use crate::support::{self, MIB, eventually, pattern, process, within};
-use forebay::{Engine, Open};
+use crate::support::{self, MIB, eventually, how, pattern, process, within};
+use forebay::{Engine, Options};
 use forebay_block::random::Random;
 
 /// What nothing here may take longer than.
 const SOON: Duration = Duration::from_secs(10);
 
 fn small_engine() -> Engine {
-    Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).build().unwrap()
+    Engine::start(Options { cache_bytes: Some(8 << 20), close_timeout: SOON, ..Options::default() })
+        .unwrap()
 }
 
 /// Waits until all is written, as seen by another program.
@@ -34,13 +35,14 @@ fn other_program_sees(path: &Path, expected: &[u8]) {
 fn contract_06_another_program_goes_on_soon_and_sees_what_was_written() {
     let directory = support::directory();
     let path = directory.path().join("file");
-    let engine = Engine::builder()
-        .cache_bytes(32 << 20)
-        .dirty_age(SOON)
-        .close_timeout(SOON)
-        .build()
-        .unwrap();
-    let file = engine.open(&path, Open::create()).unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(32 << 20),
+        dirty_age: SOON,
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     let mut data = pattern(1, 8 << 20);
     file.write_at(&data, 0).unwrap();
     // Opening breaks the lease, which writes out: even without a sync it sees all of it.
@@ -68,7 +70,7 @@ fn contract_06_a_file_cut_by_another_program() {
     let directory = support::directory();
     let path = directory.path().join("file");
     let engine = small_engine();
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     file.write_at(&pattern(1, 3 << 20), 0).unwrap();
     let (_, took) =
         process::shell_timed("dd if=/dev/null of=\"$1\" bs=1 seek=10000 2>/dev/null", &path);
@@ -103,9 +105,13 @@ fn contract_06_a_file_cut_by_another_program() {
 fn contract_06_a_file_cut_again_and_again_while_it_is_written() {
     let directory = support::directory();
     let path = directory.path().join("file");
-    let engine =
-        Engine::builder().cache_bytes(8 << 20).dirty_age(Duration::from_millis(3)).build().unwrap();
-    let file = engine.open(&path, Open::create()).unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(8 << 20),
+        dirty_age: Duration::from_millis(3),
+        ..Options::default()
+    })
+    .unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     let writer = std::thread::spawn(move || {
         let (mut random, start) = (Random::new(5), Instant::now());
         while start.elapsed() < Duration::from_millis(1500) {
@@ -143,7 +149,7 @@ fn contract_01_a_sync_covers_an_allocation_that_was_given_up() {
     std::fs::write(&path, pattern(1, 5000)).unwrap();
     let beside = std::fs::File::open(&path).unwrap();
     let engine = small_engine();
-    let file = engine.open(&path, Open::write()).unwrap();
+    let file = engine.open(&path, &how::write()).unwrap();
     assert!(file.describe().ends_with("shared"), "{}", file.describe());
     file.sync_data().unwrap();
     let before = engine.stats().flushes;
@@ -152,7 +158,7 @@ fn contract_01_a_sync_covers_an_allocation_that_was_given_up() {
     let mut is_given_up = false;
     for turn in 1..=100 {
         let end = turn * MIB;
-        let mut allocating = Box::pin(file.allocate_async(0, end));
+        let mut allocating = Box::pin(file.asynchronous().allocate(0, end));
         let mut context = Context::from_waker(Waker::noop());
         let has_grown = || beside.metadata().unwrap().len() == end;
         while !is_given_up && allocating.as_mut().poll(&mut context).is_pending() {

@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::support::mount::{FileSystem, Mount};
-use crate::support::{self, MIB, assert_on_disk, pattern, within};
-use forebay::{Builder, Engine, File, Open};
+use crate::support::{self, MIB, assert_on_disk, how, pattern, within};
+use forebay::{Engine, File, Options};
 use forebay_block::random::Random;
 
 const SOON: Duration = Duration::from_secs(20);
 
-fn small() -> Builder {
-    Engine::builder().cache_bytes(8 << 20).close_timeout(SOON)
+fn small() -> Options {
+    Options { cache_bytes: Some(8 << 20), close_timeout: SOON, ..Options::default() }
 }
 
 /// A file in step with a plain array of bytes.
@@ -54,10 +54,10 @@ impl Both {
 }
 
 fn sizes_are_exact(directory: &Path, step: usize) {
-    let engine = small().build().unwrap();
+    let engine = Engine::start(small()).unwrap();
     let mut both = {
         let path = directory.join("sizes");
-        Both { file: engine.open(&path, Open::create()).unwrap(), model: Vec::new(), path }
+        Both { file: engine.open(&path, &how::create()).unwrap(), model: Vec::new(), path }
     };
     for length in (0..4098).step_by(step).chain([1, 511, 512, 513, 4095, 4096, 4097]) {
         both.set_length(0);
@@ -118,10 +118,11 @@ fn contract_08_reads_while_the_end_of_the_file_is_written() {
     within(Duration::from_secs(30), "reading beside appending", || {
         let directory = support::directory();
         let path = directory.path().join("file");
-        let engine = small().dirty_age(Duration::from_millis(1)).build().unwrap();
+        let engine =
+            Engine::start(Options { dirty_age: Duration::from_millis(1), ..small() }).unwrap();
         std::fs::write(&path, pattern(1, 24 << 20)).unwrap();
         let expected = pattern(1, 24 << 20);
-        let file = engine.open(&path, Open::write()).unwrap();
+        let file = engine.open(&path, &how::write()).unwrap();
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for reader in 0..3 {

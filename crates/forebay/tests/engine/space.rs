@@ -4,24 +4,28 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::support::mount::{FileSystem, Mount};
-use crate::support::{self, MIB, allocated, pattern};
-use forebay::{Builder, Engine, Open};
+use crate::support::{self, MIB, allocated, how, pattern};
+use forebay::{Engine, Options};
 use forebay_block::random::Random;
 
 const SOON: Duration = Duration::from_secs(20);
 
-fn small() -> Builder {
-    Engine::builder().cache_bytes(8 << 20).close_timeout(SOON)
+fn small() -> Options {
+    Options { cache_bytes: Some(8 << 20), close_timeout: SOON, ..Options::default() }
 }
 
 #[test]
 fn contract_09_what_is_reserved_beyond_the_end_is_bounded_and_given_back() {
     let directory = support::directory();
     let path = directory.path().join("stream");
-    let engine =
-        Engine::builder().cache_bytes(16 << 20).background_bytes(1 << 20).close_timeout(SOON);
-    let engine = engine.build().unwrap();
-    let file = engine.open(&path, Open::create()).unwrap();
+    let engine = Engine::start(Options {
+        cache_bytes: Some(16 << 20),
+        background_bytes: Some(1 << 20),
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     let mut largest = 0;
     for chunk in 0..480u64 {
         file.append(&pattern(chunk, 131_072)).unwrap();
@@ -46,8 +50,8 @@ fn contract_09_what_is_reserved_beyond_the_end_is_bounded_and_given_back() {
 fn contract_09_a_sparse_file_stays_sparse() {
     let directory = support::directory();
     let path = directory.path().join("sparse");
-    let engine = small().build().unwrap();
-    let file = engine.open(&path, Open::create()).unwrap();
+    let engine = Engine::start(small()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     file.set_len(4 << 30).unwrap();
     let mut random = Random::new(3);
     let writes = 300;
@@ -68,14 +72,14 @@ fn contract_09_a_sparse_file_stays_sparse() {
 
 /// Space that the user reserved is the user's, whatever is written and reserved beside it.
 fn the_users_space_stays(directory: &Path) {
-    let engine = small().build().unwrap();
+    let engine = Engine::start(small()).unwrap();
     for (name, appended) in [("touched", 100usize), ("grown", 3 << 20)] {
         let path = directory.join(name);
         std::fs::write(&path, pattern(1, 1 << 20)).unwrap();
         support::preallocate(&path, 0, 16 * MIB);
         let before = allocated(&path);
         assert!(before >= 16 * MIB);
-        let file = engine.open(&path, Open::write()).unwrap();
+        let file = engine.open(&path, &how::write()).unwrap();
         file.append(&pattern(2, appended)).unwrap();
         file.sync_data().unwrap();
         file.append(b"more").unwrap();
@@ -106,8 +110,8 @@ fn contract_09_space_the_user_reserved_stays_on_xfs() {
 fn contract_09_a_declared_length_that_is_not_written_is_given_back() {
     let directory = support::directory();
     let path = directory.path().join("declared");
-    let engine = small().build().unwrap();
-    let file = engine.open(&path, Open::create()).unwrap();
+    let engine = Engine::start(small()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     file.set_len(64 << 20).unwrap();
     file.write_at(&pattern(1, 6 << 20), 0).unwrap();
     file.sync_data().unwrap();

@@ -9,15 +9,21 @@ use std::time::Duration;
 
 use crate::positioned::{Positioned, assert_as_over_a_vector};
 use crate::support::mount::{FileSystem, Mount};
-use crate::support::{self, MIB, pattern, within};
-use forebay::{Cursor, Engine, File, Open};
+use crate::support::{self, MIB, how, pattern, within};
+use forebay::{Cursor, Engine, File, Options};
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _, AsyncWriteExt as _};
 
 /// What nothing here may take longer than.
 const SOON: Duration = Duration::from_secs(60);
 
 fn engine() -> Engine {
-    Engine::builder().cache_bytes(8 * MIB).dirty_bytes(4 * MIB).close_timeout(SOON).build().unwrap()
+    Engine::start(Options {
+        cache_bytes: Some(8 * MIB),
+        dirty_bytes: Some(4 * MIB),
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap()
 }
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -71,7 +77,7 @@ impl Positioned for Tokio<'_> {
 fn a_cursor_of_tokio_is_as_one_over_a_vector() {
     assert_as_over_a_vector(
         &engine(),
-        |file, take| take(&mut Tokio(file.cursor(), runtime())),
+        |file, take| take(&mut Tokio(Cursor::new(&file), runtime())),
         "through a cursor of tokio",
     );
 }
@@ -82,13 +88,13 @@ fn tokio_waits_where_the_cache_is_full() {
     within(SOON, "tokio's writers", || {
         let (engine, directory) = (engine(), support::directory());
         let path = directory.path().join("file");
-        let file = Arc::new(engine.open(&path, Open::create()).unwrap());
+        let file = Arc::new(engine.open(&path, &how::create()).unwrap());
         let length = 24 * MIB as usize;
         runtime().block_on(async {
             let write = |part: u64| {
                 let mut cursor = Cursor::new(Arc::clone(&file));
                 async move {
-                    cursor.set_position(part * length as u64);
+                    cursor.seek(SeekFrom::Start(part * length as u64)).await.unwrap();
                     cursor.write_all(&pattern(part, length)).await.unwrap();
                     cursor.shutdown().await.unwrap();
                 }
@@ -121,7 +127,7 @@ fn contract_06_a_read_given_up_leaves_no_old_bytes() {
     std::fs::write(&path, pattern(1, 4096)).unwrap();
     // Open elsewhere for writing, so there is no lease.
     let other = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
-    let file = engine.open(&path, Open::read()).unwrap();
+    let file = engine.open(&path, &how::read()).unwrap();
     for round in 2..8 {
         let mut cursor = Cursor::new(&file);
         let mut found = vec![0; 4096];
@@ -144,7 +150,7 @@ fn tokio_appends_given_up_hold_nobody() {
     within(SOON, "tokio's appends", || {
         let (engine, directory) = (engine(), support::directory());
         let path = directory.path().join("log");
-        let file = Arc::new(engine.open(&path, Open::append()).unwrap());
+        let file = Arc::new(engine.open(&path, &how::append()).unwrap());
         let mut given_up = Vec::new();
         let accepted: usize = runtime().block_on(async {
             let append = |task: u8| {
@@ -171,7 +177,7 @@ fn tokio_appends_given_up_hold_nobody() {
             let whole = async {
                 let mut records = 0;
                 for _ in 0..200 {
-                    file.append_async(&[9; 1000]).await.unwrap();
+                    file.asynchronous().append(&[9; 1000]).await.unwrap();
                     records += 1000;
                 }
                 records
@@ -205,12 +211,12 @@ fn contract_09_no_space_is_reported_to_a_cursor_of_tokio() {
     };
     let path = mount.path().join("file");
     let engine = engine();
-    let file = engine.open(&path, Open::create()).unwrap();
-    let mut cursor = file.cursor();
+    let file = engine.open(&path, &how::create()).unwrap();
+    let mut cursor = Cursor::new(&file);
     let copied = async { tokio::io::copy(&mut tokio::io::repeat(7), &mut cursor).await };
     full(runtime().block_on(copied));
     // What was accepted has its place.
-    let accepted = cursor.position();
+    let accepted = io::Seek::stream_position(&mut cursor).unwrap();
     assert!(accepted > MIB && accepted == file.len().unwrap(), "{accepted}");
     file.sync_data().unwrap();
     file.close().unwrap();

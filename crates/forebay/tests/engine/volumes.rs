@@ -5,19 +5,20 @@ use std::time::Duration;
 
 use crate::support::faulty::{Disk, Fails};
 use crate::support::mount::{FileSystem, Mount};
-use crate::support::{self, MIB, assert_on_disk, eventually, pattern, within};
-use forebay::{Engine, Open};
+use crate::support::{self, MIB, assert_on_disk, eventually, how, pattern, within};
+use forebay::{Engine, Options};
 
 const SOON: Duration = Duration::from_secs(60);
 const PIECE: usize = 64 << 10;
 
 fn engine() -> Engine {
-    Engine::builder()
-        .cache_bytes(16 << 20)
-        .dirty_bytes(8 << 20)
-        .close_timeout(SOON)
-        .build()
-        .unwrap()
+    Engine::start(Options {
+        cache_bytes: Some(16 << 20),
+        dirty_bytes: Some(8 << 20),
+        close_timeout: SOON,
+        ..Options::default()
+    })
+    .unwrap()
 }
 
 /// One that hangs has all of the limit before anybody writes elsewhere; and yet who does goes on.
@@ -32,7 +33,7 @@ fn contract_15_a_disk_that_hangs_holds_up_no_other() {
     std::fs::write(&path, pattern(1, 32 << 20)).unwrap();
     std::fs::File::open(&path).unwrap().sync_all().unwrap();
     let engine = engine();
-    let hung = engine.open(&path, Open::write()).unwrap();
+    let hung = engine.open(&path, &how::write()).unwrap();
     disk.freeze();
     let data = pattern(2, 32 << 20);
     std::thread::scope(|scope| {
@@ -47,7 +48,7 @@ fn contract_15_a_disk_that_hangs_holds_up_no_other() {
         within(SOON, "writing beside a disk that hangs", move || {
             let directory = support::directory();
             let path = directory.path().join("file");
-            let file = clone.open(&path, Open::create()).unwrap();
+            let file = clone.open(&path, &how::create()).unwrap();
             let data = pattern(3, 24 << 20);
             for (at, piece) in data.chunks(PIECE).enumerate() {
                 file.write_at(piece, (at * PIECE) as u64).unwrap();
@@ -81,7 +82,7 @@ fn contract_12_two_file_systems_share_the_limit() {
         for (number, path) in files.iter().enumerate() {
             let engine = &engine;
             scope.spawn(move || {
-                let file = engine.open(path, Open::create()).unwrap();
+                let file = engine.open(path, &how::create()).unwrap();
                 let data = pattern(number as u64, 12 << 20);
                 for (at, piece) in data.chunks(PIECE).enumerate() {
                     file.write_at(piece, (at * PIECE) as u64).unwrap();

@@ -10,13 +10,14 @@
 use std::collections::VecDeque;
 use std::path::Path;
 
-use forebay::{Engine, Open};
+use forebay::Engine;
 use forebay_block::random::Random;
 
 use crate::operation::{Operation, difference};
 use crate::part::Part;
 use crate::support::disturb;
 use crate::support::handle::{Handle, Kind};
+use crate::support::how;
 use crate::support::pattern;
 
 /// Largest sizes of files: of fsx, small, and with all files together more than the cache.
@@ -90,7 +91,7 @@ impl<'a> Exerciser<'a> {
     pub(crate) fn new(engine: &'a Engine, path: &'a Path, shape: Shape, seed: u64) -> Self {
         let mut random = Random::new(seed);
         let size = SIZES[random.below(3) as usize];
-        let handle = Handle::open(engine, shape.kind, path, Open::create_new()).unwrap();
+        let handle = Handle::open(engine, shape.kind, path, &how::create_new()).unwrap();
         Self {
             engine,
             path,
@@ -254,14 +255,14 @@ impl<'a> Exerciser<'a> {
 
     fn open(&mut self, role: Role) -> Handle {
         let mut open = match role {
-            Role::Writer => Open::write(),
-            Role::Reader => Open::read(),
-            Role::Appender => Open::append(),
+            Role::Writer => how::write(),
+            Role::Reader => how::read(),
+            Role::Appender => how::append(),
         };
         if self.random.below(4) == 0 {
-            open = open.uncached(self.random.below(2) == 0);
+            open.uncached(self.random.below(2) == 0);
         }
-        let opened = Handle::open(self.engine, self.shape.kind, self.path, open);
+        let opened = Handle::open(self.engine, self.shape.kind, self.path, &open);
         self.done(opened)
     }
 

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
-use forebay::Engine;
+use forebay::{Engine, Options};
 use forebay_block::random::Random;
 
+use super::knobs;
 use super::other::Other;
 
 /// Knobs that can change while an engine with the smallest cache runs, with values to choose from.
@@ -63,15 +64,18 @@ impl Drop for Over<'_> {
 pub(crate) fn engine(random: &mut Random, errors: &'static Mutex<Vec<String>>) -> Engine {
     let cache = [8 << 20, 12 << 20, 32 << 20][random.below(3) as usize];
     let backend = ["auto", "auto", "threads"][random.below(3) as usize];
-    Engine::builder()
-        .cache_bytes(cache)
-        .dirty_bytes(4 << 20)
-        .close_timeout(Duration::from_secs(60))
-        .on_error(move |error| errors.lock().unwrap().push(error.to_string()))
-        .set("engine", backend)
-        .unwrap()
-        .build()
-        .unwrap()
+    Engine::builder(knobs::named(
+        Options {
+            cache_bytes: Some(cache),
+            dirty_bytes: Some(4 << 20),
+            close_timeout: Duration::from_secs(60),
+            ..Options::default()
+        },
+        [("backend", backend)],
+    ))
+    .on_error(move |error| errors.lock().unwrap().push(error.to_string()))
+    .build()
+    .unwrap()
 }
 
 /// Sets random knobs to random values until the run is over. Returns the number of changes.
@@ -80,7 +84,7 @@ pub(crate) fn change_knobs(engine: &Engine, mut random: Random, is_over: &Atomic
     while !is_over.load(Ordering::Relaxed) {
         let (name, values) = KNOBS[random.below(KNOBS.len() as u64) as usize];
         let value = values[random.below(values.len() as u64) as usize];
-        engine.set(name, value).unwrap_or_else(|error| panic!("{name}={value}: {error}"));
+        knobs::set(engine, name, value).unwrap_or_else(|error| panic!("{name}={value}: {error}"));
         changes += 1;
         std::thread::sleep(Duration::from_micros(random.below(10_000)));
     }
@@ -141,7 +145,7 @@ fn open_once(other: &mut Other, path: &Path, how: u64, hold: Duration, opens: &m
 
 /// Returns the knobs of an engine and their values, for a message about a failure.
 pub(crate) fn settings(engine: &Engine) -> String {
-    let knobs = engine.knobs();
+    let knobs = engine.options().knobs();
     let settings: Vec<String> =
         knobs.iter().map(|knob| format!("{}={}", knob.name, knob.value)).collect();
     settings.join(" ")

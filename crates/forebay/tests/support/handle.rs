@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use forebay::{DirectFile, Engine, File, Open, Result};
+use forebay::{DirectFile, Engine, File, OpenOptions, Result};
 
 /// How a test opens its files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,7 +21,12 @@ pub(crate) enum Handle {
 }
 
 impl Handle {
-    pub(crate) fn open(engine: &Engine, kind: Kind, path: &Path, open: Open) -> Result<Self> {
+    pub(crate) fn open(
+        engine: &Engine,
+        kind: Kind,
+        path: &Path,
+        open: &OpenOptions,
+    ) -> Result<Self> {
         match kind {
             Kind::Cached => engine.open(path, open).map(Self::Cached),
             Kind::Direct => engine.open_direct(path, open).map(Self::Direct),
@@ -35,7 +40,7 @@ impl Handle {
         let read = match self {
             Self::Cached(file) => file.read_at(&mut buffer, offset),
             Self::Direct(file) => {
-                let (read, filled) = file.read_at(buffer, offset);
+                let (read, filled) = file.read_at(buffer, offset).wait();
                 buffer = filled;
                 read
             }
@@ -48,7 +53,7 @@ impl Handle {
         match self {
             Self::Cached(file) => file.write_at(data, offset),
             Self::Direct(file) => {
-                let written = file.write_at(data.to_vec(), offset).0?;
+                let written = file.write_at(data.to_vec(), offset).wait().0?;
                 assert_eq!(written, data.len(), "a short direct write at {offset}");
                 Ok(())
             }
@@ -70,21 +75,21 @@ impl Handle {
     pub(crate) fn set_len(&self, length: u64) -> Result<()> {
         match self {
             Self::Cached(file) => file.set_len(length),
-            Self::Direct(file) => file.set_len(length),
+            Self::Direct(file) => file.set_len(length).wait(),
         }
     }
 
     pub(crate) fn sync_data(&self) -> Result<()> {
         match self {
             Self::Cached(file) => file.sync_data(),
-            Self::Direct(file) => file.sync_data(),
+            Self::Direct(file) => file.sync_data().wait(),
         }
     }
 
     pub(crate) fn sync_all(&self) -> Result<()> {
         match self {
             Self::Cached(file) => file.sync_all(),
-            Self::Direct(file) => file.sync_all(),
+            Self::Direct(file) => file.sync_all().wait(),
         }
     }
 
@@ -106,7 +111,7 @@ impl Handle {
     pub(crate) fn close(self) -> Result<()> {
         match self {
             Self::Cached(file) => file.close(),
-            Self::Direct(file) => file.close(),
+            Self::Direct(file) => file.close().wait(),
         }
     }
 }

@@ -23,7 +23,10 @@ pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 /// A keeper for an engine of this test program.
 pub(crate) fn keeper() -> Keeper {
-    Keeper::this_program().arguments(["--exact", NAME, "--nocapture", "--test-threads=1"])
+    Keeper {
+        arguments: ["--exact", NAME, "--nocapture", "--test-threads=1"].map(Into::into).to_vec(),
+        ..Keeper::this_program()
+    }
 }
 
 /// The keeper's side.

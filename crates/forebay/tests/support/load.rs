@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, ErrorKind, File, Open};
+use forebay::{Engine, ErrorKind, File, Options};
 use forebay_block::random::Random;
 
 use super::faulty::Disk;
 use super::history::{History, SHAPES, Shape, Step, Workload};
+use super::how;
 use super::mount::Mount;
 use super::{eventually, within};
 
@@ -76,9 +77,14 @@ pub(crate) fn no_engine_panics() {
 
 pub(crate) fn engine(errors: &Arc<Mutex<Vec<String>>>) -> Engine {
     let errors = Arc::clone(errors);
-    let engine =
-        Engine::builder().cache_bytes(32 << 20).dirty_bytes(16 << 20).background_bytes(4 << 20);
-    let engine = engine.dirty_age(Duration::from_millis(40)).close_timeout(Duration::from_secs(10));
+    let engine = Engine::builder(Options {
+        cache_bytes: Some(32 << 20),
+        dirty_bytes: Some(16 << 20),
+        background_bytes: Some(4 << 20),
+        dirty_age: Duration::from_millis(40),
+        close_timeout: Duration::from_secs(10),
+        ..Options::default()
+    });
     engine.on_error(move |error| errors.lock().unwrap().push(error.to_string())).build().unwrap()
 }
 
@@ -183,7 +189,7 @@ pub(crate) fn lose_power_under_load(disk: &mut impl Power, rounds: usize) {
                 let (engine, start) = (engine.clone(), Arc::clone(&start));
                 let (power_gone, syncs) = (Arc::clone(&power_gone), Arc::clone(&syncs));
                 std::thread::spawn(move || {
-                    let file = engine.open(&writer.path, Open::create_new()).unwrap();
+                    let file = engine.open(&writer.path, &how::create_new()).unwrap();
                     start.wait();
                     writer.run(file, &power_gone, &syncs)
                 })
@@ -229,7 +235,7 @@ pub(crate) fn lose_power_under_load(disk: &mut impl Power, rounds: usize) {
 pub(crate) fn elsewhere_all_is_well(engine: &Engine) {
     let directory = super::directory();
     let path = directory.path().join("elsewhere");
-    let file = engine.open(&path, Open::create()).unwrap();
+    let file = engine.open(&path, &how::create()).unwrap();
     file.write_at(&[5; 300_000], 1000).unwrap();
     file.sync_data().unwrap();
     file.close().unwrap();

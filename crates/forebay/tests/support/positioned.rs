@@ -4,10 +4,10 @@
 use std::cell::Cell;
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Seek as _, SeekFrom, Write as _};
 
-use forebay::{Engine, File, Open};
+use forebay::{Engine, File};
 use proptest::prelude::*;
 
-use crate::support::{self, assert_on_disk, pattern};
+use crate::support::{self, assert_on_disk, how, pattern};
 
 /// What a program does with a cursor.
 #[derive(Clone, Debug)]
@@ -59,7 +59,7 @@ pub(crate) fn assert_as_over_a_vector(
     proptest!(ProptestConfig::with_cases(60), |(steps in steps())| {
         number.set(number.get() + 1);
         let path = directory.path().join(number.get().to_string());
-        let file = engine.open(&path, Open::create()).unwrap();
+        let file = engine.open(&path, &how::create()).unwrap();
         let mut expected = io::Cursor::new(Vec::new());
         positioned(&file, &mut |found| compare(&steps, found, &mut expected));
         file.close().unwrap();

@@ -4,13 +4,13 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use forebay::{Engine, Open};
+use forebay::Engine;
 use forebay_block::random::Random;
 
 use crate::block;
 use crate::support::disturb;
 use crate::support::handle::{Handle, Kind};
-use crate::support::{MIB, PAGE};
+use crate::support::{MIB, PAGE, how};
 
 /// Threads of a file; block N belongs to thread N modulo this.
 const THREADS: u64 = 2;
@@ -77,7 +77,7 @@ impl<'a> Verified<'a> {
         let mut random = Random::new(seed);
         let size = SIZES[random.below(6) as usize];
         let blocks = BYTES[random.below(2) as usize] / size as u64;
-        let handle = Handle::open(engine, kind, path, Open::create_new()).unwrap();
+        let handle = Handle::open(engine, kind, path, &how::create_new()).unwrap();
         if random.below(2) == 0 {
             handle.set_len(blocks * size as u64).unwrap();
         }
@@ -110,12 +110,13 @@ impl<'a> Verified<'a> {
     }
 
     fn open(&mut self) {
-        let open = match self.random.below(3) {
-            0 => Open::write().uncached(true),
-            1 => Open::write().uncached(false),
-            _ => Open::write(),
+        let mut open = how::write();
+        match self.random.below(3) {
+            0 => open.uncached(true),
+            1 => open.uncached(false),
+            _ => &mut open,
         };
-        self.handles.push(Handle::open(self.engine, self.kind, self.path, open).unwrap());
+        self.handles.push(Handle::open(self.engine, self.kind, self.path, &open).unwrap());
     }
 
     fn close(&mut self) {

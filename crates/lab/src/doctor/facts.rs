@@ -142,8 +142,11 @@ impl Facts {
 
 /// Makes the smallest engine, shuts it down, and returns its description.
 fn smallest_engine() -> forebay::Result<String> {
-    let builder = forebay::Engine::builder().cache_bytes(CACHE_BYTES).buffer_bytes(BUFFER_BYTES);
-    let engine = builder.build()?;
+    let engine = forebay::Engine::start(forebay::Options {
+        cache_bytes: Some(CACHE_BYTES),
+        buffer_bytes: BUFFER_BYTES,
+        ..forebay::Options::default()
+    })?;
     let described = engine.describe();
     engine.shutdown(PATIENCE)?;
     Ok(described)

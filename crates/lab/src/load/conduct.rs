@@ -14,7 +14,7 @@ use std::sync::mpsc::channel;
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
-use forebay::{Engine, Stats};
+use forebay::{Engine, Stats, inside};
 use forebay_block::Moment;
 use forebay_uring::clock;
 use rustix::thread::CpuSet;
@@ -109,7 +109,7 @@ pub(crate) fn conduct(
         });
         let counts_after = |plan: &JobPlan| plan.job.start_delay_us + plan.job.ramp_us;
         let uncounted = plans.iter().map(counts_after).min().unwrap_or(0);
-        let state = |engine: &Arc<Engine>| (engine.stats(), Holds::of(engine.holds()));
+        let state = |engine: &Arc<Engine>| (engine.stats(), Holds::of(inside::holds(engine)));
         let mut before = Usage::now();
         open_gates(&Go { at: clock::now(), engine: engine.clone() });
         let mut state_before = engine.as_ref().map(state);
@@ -124,7 +124,9 @@ pub(crate) fn conduct(
         let report = engine.as_ref().zip(state_before).map(|(engine, (before, held_before))| {
             let (after, held) = state(engine);
             let holds = held.since(&held_before);
-            let completion = engine.get("completion").unwrap_or_default();
+            let knobs = engine.options().knobs();
+            let completion = knobs.into_iter().find(|knob| knob.name == "completion");
+            let completion = completion.map(|knob| knob.value).unwrap_or_default();
             EngineReport { before, after, holds, completion, description: engine.describe() }
         });
 

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::{Buffer, DirectFile, Engine, ErrorKind, File, Keeper, Open};
+use forebay::{Buffer, DirectFile, Engine, ErrorKind, File, Keeper, OpenOptions, Options};
 
 use super::error::{CellError, Context};
 use super::lane::Serial;
@@ -29,17 +29,16 @@ pub(crate) fn build_engine(
     settings: &[(String, String)],
     keeper: Option<Keeper>,
 ) -> Result<Engine, CellError> {
-    let mut builder = Engine::builder();
-    if let Some(keeper) = keeper {
-        builder = builder.survive(keeper);
-    }
-    if budget_bytes > 0 {
-        builder = builder.cache_bytes(budget_bytes);
-    }
+    let cache_bytes = (budget_bytes > 0).then_some(budget_bytes);
+    let mut options = Options { cache_bytes, ..Options::default() };
     for (key, value) in settings {
-        builder = builder
+        options
             .set(key, value)
             .map_err(|error| CellError::invalid(format!("--set {key}={value}: {error}")))?;
+    }
+    let mut builder = Engine::builder(options);
+    if let Some(keeper) = keeper {
+        builder = builder.survive(keeper);
     }
     builder.build().map_err(|error| match error.kind() {
         // A setting that needs a right which this user does not have.
@@ -63,7 +62,7 @@ pub(crate) trait Handle: Send + Sync + Sized + 'static {
     /// Memory of one operation.
     type Memory: DerefMut<Target = [u8]> + Send;
 
-    fn open(engine: &Engine, path: &Path, how: Open) -> forebay::Result<Self>;
+    fn open(engine: &Engine, path: &Path, how: &OpenOptions) -> forebay::Result<Self>;
 
     /// Returns why the file is accessed in another way than its kind says.
     fn refused(&self) -> Option<String> {
@@ -81,26 +80,27 @@ pub(crate) trait Handle: Send + Sync + Sized + 'static {
     -> Flight<Self::Memory>;
 }
 
+/// Calls of the same names. Those of a direct file return what is waited for.
 macro_rules! same_calls {
-    ($open:ident) => {
-        fn open(engine: &Engine, path: &Path, how: Open) -> forebay::Result<Self> {
+    ($open:ident $($wait:tt)*) => {
+        fn open(engine: &Engine, path: &Path, how: &OpenOptions) -> forebay::Result<Self> {
             engine.$open(path, how)
         }
 
         fn set_length(&self, length: u64) -> forebay::Result<()> {
-            self.set_len(length)
+            self.set_len(length)$($wait)*
         }
 
         fn sync_as(&self, how: FinalSync) -> Result<(), CellError> {
             let synced = match how {
-                FinalSync::Data => self.sync_data(),
-                FinalSync::All => self.sync_all(),
+                FinalSync::Data => self.sync_data()$($wait)*,
+                FinalSync::All => self.sync_all()$($wait)*,
             };
             synced.context("could not sync it")
         }
 
         fn close_it(self) -> Result<(), CellError> {
-            self.close().context("could not close it")
+            self.close()$($wait)*.context("could not close it")
         }
     };
 }
@@ -116,8 +116,10 @@ impl Handle for File {
             let Operation { kind, offset, bytes, .. } = operation;
             let part = &mut memory[..bytes as usize];
             let moved = match kind {
-                Kind::Write => file.write_at_async(part, offset).await.map(|()| part.len()),
-                Kind::Read => file.read_at_async(part, offset).await,
+                Kind::Write => {
+                    file.asynchronous().write_at(part, offset).await.map(|()| part.len())
+                }
+                Kind::Read => file.asynchronous().read_at(part, offset).await,
             };
             (memory, check(operation, moved))
         })
@@ -127,7 +129,7 @@ impl Handle for File {
 impl Handle for DirectFile {
     type Memory = Buffer;
 
-    same_calls!(open_direct);
+    same_calls!(open_direct.wait());
 
     fn refused(&self) -> Option<String> {
         Some(self.describe()).filter(|how| !how.starts_with("direct"))
@@ -137,8 +139,8 @@ impl Handle for DirectFile {
         let Operation { kind, offset, bytes, .. } = operation;
         memory.set_len(bytes as usize);
         let transfer = match kind {
-            Kind::Write => self.write_at_async(memory, offset),
-            Kind::Read => self.read_at_async(memory, offset),
+            Kind::Write => self.write_at(memory, offset),
+            Kind::Read => self.read_at(memory, offset),
         };
         Box::pin(async move {
             let (moved, mut memory) = transfer.await;
@@ -153,13 +155,13 @@ pub(crate) fn open_files<F: Handle>(engine: &Engine, plan: &JobPlan) -> Result<V
     let job = &plan.job;
     let mut files = Vec::with_capacity(plan.files.len());
     for file in &plan.files {
-        let how = match (plan.writes(), file.kind) {
-            (true, FileKind::Regular) => Open::create(),
-            (true, FileKind::BlockDevice) => Open::write(),
-            (false, _) => Open::read(),
-        };
-        let how = if job.caching == Caching::Uncached { how.uncached(true) } else { how };
-        let open = F::open(engine, &file.path, how);
+        let mut how = OpenOptions::new();
+        how.read(true).write(plan.writes());
+        how.create(plan.writes() && file.kind == FileKind::Regular);
+        if job.caching == Caching::Uncached {
+            how.uncached(true);
+        }
+        let open = F::open(engine, &file.path, &how);
         let open = open.map_err(|error| match error.kind() {
             // It serves no such file, or not here.
             ErrorKind::Unsupported => CellError::unavailable(error.to_string()),

@@ -14,7 +14,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::Open;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -120,7 +119,9 @@ fn run(cell: &Cell) -> Result<CellReport, CellError> {
         }
         FOREBAY => {
             let engine = Arc::new(build_engine(0, &cell.settings, None)?);
-            let file = engine.open(&path, Open::create()).context("could not open it")?;
+            let file = engine
+                .open(&path, forebay::OpenOptions::new().write(true).create(true))
+                .context("could not open it")?;
             measure(cell, Blocking(vec![file]), || {
                 shut_down(engine)?;
                 verify::open_again(&path)

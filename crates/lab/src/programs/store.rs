@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use forebay::{Engine, Keeper, Open};
+use forebay::{Engine, Keeper};
 
 use super::spec::{ProgramLoad, ProgramWay};
 use crate::cell::Cell;
@@ -62,14 +62,15 @@ impl Store {
             let file = options.open(path).context_at("cannot open it", path)?;
             return Ok(Handle::Std { file, path: path.to_owned() });
         };
-        let how = match how {
-            How::New => Open::create_new(),
-            How::Temporary => Open::temporary(),
-            How::Write => Open::create(),
-            How::Append => Open::append(),
-            How::Read => Open::read(),
+        let mut options = forebay::OpenOptions::new();
+        match how {
+            How::New => options.write(true).create_new(true),
+            How::Temporary => options.write(true).create_new(true).temporary(true),
+            How::Write => options.read(true).write(true).create(true),
+            How::Append => options.append(true).create(true),
+            How::Read => options.read(true),
         };
-        let file = engine.open(path, how);
+        let file = engine.open(path, &options);
         file.map(Handle::Forebay).context("cannot open it")
     }
 

@@ -228,7 +228,7 @@ impl Checker<'_> {
                     return Err(self.at(knob, what));
                 }
                 Knobs::Engine => {
-                    let tried = forebay::Engine::builder().set(name, set);
+                    let tried = forebay::Options::default().set(name, set);
                     tried.map_err(|refused| self.at(knob, refused.to_string()))?;
                 }
                 Knobs::Queue if !queue_knobs::NAMES.contains(&name.as_str()) => {

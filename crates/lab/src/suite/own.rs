@@ -244,7 +244,7 @@ fn take(arm: &mut Arm, probe: &Probe, key: &str, value: &str) -> Result<(), Stri
     let known: Vec<String> = match arm.way.knobs {
         Knobs::None => Vec::new(),
         Knobs::Engine => {
-            forebay::Engine::builder().knobs().into_iter().map(|knob| knob.name).collect()
+            forebay::Options::default().knobs().into_iter().map(|knob| knob.name).collect()
         }
         Knobs::Queue => queue_knobs::NAMES.map(str::to_owned).to_vec(),
     };
@@ -260,7 +260,7 @@ fn take(arm: &mut Arm, probe: &Probe, key: &str, value: &str) -> Result<(), Stri
     if arm.way.knobs == Knobs::Queue {
         queue_knobs::check(key, value)?;
     } else {
-        forebay::Engine::builder().set(key, value).map_err(|refused| refused.to_string())?;
+        forebay::Options::default().set(key, value).map_err(|refused| refused.to_string())?;
     }
     arm.knobs.push((key.to_owned(), value.to_owned()));
     Ok(())

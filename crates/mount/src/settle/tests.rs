@@ -2,7 +2,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use forebay::{Builder, Engine, Open};
+use forebay::{Engine, OpenOptions, Options};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use super::*;
@@ -15,7 +15,7 @@ use crate::open_file::OpenFile;
 const CUTS: OFlags = OFlags::WRONLY.union(OFlags::TRUNC);
 
 fn engine() -> Engine {
-    Engine::builder().cache_bytes(16 << 20).build().unwrap()
+    Engine::start(Options { cache_bytes: Some(16 << 20), ..Options::default() }).unwrap()
 }
 
 fn mount(directory: &Path) -> Mount {
@@ -35,10 +35,16 @@ fn written(mount: &Mount, path: &Path, content: &[u8]) -> Arc<Node> {
 }
 
 /// A mount whose engine writes a file of less than 24 MiB at its close, or when it is asked.
-fn late(directory: &Path, change: impl FnOnce(Builder) -> Builder) -> (Mount, Engine) {
-    let engine = Engine::builder().cache_bytes(32 << 20).dirty_bytes(24 << 20);
-    let engine = engine.background_bytes(24 << 20).dirty_age(Duration::from_secs(60));
-    let engine = change(engine).build().unwrap();
+fn late(directory: &Path, close_timeout: Duration) -> (Mount, Engine) {
+    let options = Options {
+        cache_bytes: Some(32 << 20),
+        dirty_bytes: Some(24 << 20),
+        background_bytes: Some(24 << 20),
+        dirty_age: Duration::from_secs(60),
+        close_timeout,
+        ..Options::default()
+    };
+    let engine = Engine::start(options).unwrap();
     (Mount::unmounted(directory, engine.clone()), engine)
 }
 
@@ -76,7 +82,7 @@ fn a_refused_small_file_stays_until_the_engine_takes_it() {
     let node = small(&mount, &path);
     // Another engine keeps this one from the file.
     let other = engine();
-    let holder = other.open(&path, Open::write()).unwrap();
+    let holder = other.open(&path, OpenOptions::new().read(true).write(true)).unwrap();
     let file = node.state().any().cloned().unwrap();
     let refuse = |_: crate::data::Held<'_>| Err(io::Error::from_raw_os_error(libc::EIO));
     file.data.small().unwrap().report(refuse).unwrap_err();
@@ -162,7 +168,7 @@ fn a_close_that_loses_data_after_a_failed_flush_fails_the_end_of_the_mount() {
 fn a_file_that_is_being_closed_has_its_size() {
     const BYTES: usize = 10 << 20;
     let directory = tempfile::tempdir_in(".").unwrap();
-    let (mount, _) = late(directory.path(), |builder| builder);
+    let (mount, _) = late(directory.path(), Duration::from_secs(60));
     let path = directory.path().join("file");
     let node = written(&mount, &path, b"");
     write_through(&mount, &node, BYTES);
@@ -184,7 +190,7 @@ fn a_file_that_is_being_closed_has_its_size() {
 fn a_closed_file_is_written_however_long_that_takes() {
     const BYTES: usize = 20 << 20;
     let directory = tempfile::tempdir_in(".").unwrap();
-    let (mount, engine) = late(directory.path(), |builder| builder.close_timeout(Duration::ZERO));
+    let (mount, engine) = late(directory.path(), Duration::ZERO);
     let path = directory.path().join("file");
     let node = written(&mount, &path, b"");
     write_through(&mount, &node, BYTES);
@@ -235,7 +241,7 @@ fn rename(mount: &Mount, from: &str, to: &str) -> io::Result<()> {
 fn a_file_is_written_out_before_it_replaces_another() {
     const BYTES: u64 = 8 << 20;
     let directory = tempfile::tempdir_in(".").unwrap();
-    let (mount, engine) = late(directory.path(), |builder| builder);
+    let (mount, engine) = late(directory.path(), Duration::from_secs(60));
     let path = |name: &str| directory.path().join(name);
     fs::write(path("replaced"), b"replaced").unwrap();
     let node = written(&mount, &path("new"), b"");

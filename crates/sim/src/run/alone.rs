@@ -10,7 +10,7 @@ use forebay_cache::limits::PAGE;
 use super::PATIENCE;
 use crate::core::engine::Engine;
 use crate::core::error::Error;
-use crate::core::settings::Settings;
+use crate::core::options::Options;
 use crate::core::shared::{Parts, Shared};
 use crate::platform::{Arena, Buffers, ForkGuard};
 use crate::random::PerMille;
@@ -27,7 +27,7 @@ const END: Reason = Reason { what: "end of the work", number: 0 };
 pub(super) fn alone<T: 'static>(
     plan: MachinePlan,
     frames: u32,
-    settings: Settings,
+    settings: Options,
     work: impl FnOnce(&Engine) -> T + 'static,
 ) -> T {
     alone_with_errors(plan, frames, settings, no_error(), work)
@@ -42,7 +42,7 @@ pub(super) fn no_error() -> OnError {
 pub(super) fn alone_with_errors<T: 'static>(
     plan: MachinePlan,
     frames: u32,
-    settings: Settings,
+    settings: Options,
     on_error: OnError,
     work: impl FnOnce(&Engine) -> T + 'static,
 ) -> T {
@@ -54,7 +54,7 @@ pub(super) fn alone_with_errors<T: 'static>(
 pub(super) fn alone_on<T: 'static>(
     (plan, processors): (MachinePlan, usize),
     frames: u32,
-    settings: Settings,
+    settings: Options,
     on_error: OnError,
     work: impl FnOnce(&Engine) -> T + 'static,
 ) -> T {
@@ -90,8 +90,12 @@ pub(super) fn alone_on<T: 'static>(
     found.take().expect("the caller ended")
 }
 
-fn start(frames: u32, settings: Settings, on_error: OnError) -> Engine {
-    let settings = Settings { cache_bytes: Some(u64::from(frames) * PAGE), ..settings };
+fn start(frames: u32, settings: Options, on_error: OnError) -> Engine {
+    let settings = Options {
+        cache_bytes: Some(u64::from(frames) * PAGE),
+        close_timeout: PATIENCE,
+        ..settings
+    };
     let parts = Parts {
         arena: Arc::new(Arena::private(frames).expect("memory")),
         is_survived: false,
@@ -101,5 +105,5 @@ fn start(frames: u32, settings: Settings, on_error: OnError) -> Engine {
         fork: ForkGuard::new().expect("memory"),
         keeper: None,
     };
-    Engine::assemble(parts, |_: &Arc<Shared>| Ok(()), PATIENCE).expect("a calm machine")
+    Engine::assemble(parts, |_: &Arc<Shared>| Ok(())).expect("a calm machine")
 }

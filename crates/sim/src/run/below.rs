@@ -4,8 +4,8 @@
 use forebay_cache::limits::PAGE;
 
 use super::alone::alone;
-use crate::core::open::options::Open;
-use crate::core::settings::Settings;
+use crate::core::options::Options;
+use crate::run::how;
 use crate::world::machine::{MachinePlan, VolumePlan};
 use crate::world::others::{OpenAs, Program};
 
@@ -16,8 +16,8 @@ use crate::world::others::{OpenAs, Program};
 /// If a call fails.
 #[must_use]
 pub fn appended_in_turn() -> Vec<u8> {
-    alone(MachinePlan::calm(vec![VolumePlan::fuse()]), 64, Settings::default(), |engine| {
-        let file = engine.open("/file", Open::append()).expect("a calm machine");
+    alone(MachinePlan::calm(vec![VolumePlan::fuse()]), 64, Options::default(), |engine| {
+        let file = engine.open("/file", &how::append()).expect("a calm machine");
         file.append(b"first;").expect("a calm machine");
         file.sync_data().expect("a calm machine");
         let other = Program::open("/file", OpenAs::WRITER).expect("a calm machine");
@@ -37,8 +37,8 @@ pub fn appended_in_turn() -> Vec<u8> {
 /// If a call fails.
 #[must_use]
 pub fn read_after_a_change() -> u8 {
-    alone(MachinePlan::calm(vec![VolumePlan::fuse()]), 64, Settings::default(), |engine| {
-        let file = engine.open("/file", Open::create()).expect("a calm machine");
+    alone(MachinePlan::calm(vec![VolumePlan::fuse()]), 64, Options::default(), |engine| {
+        let file = engine.open("/file", &how::create()).expect("a calm machine");
         file.write_at(&[1; PAGE as usize], 0).expect("a calm machine");
         file.sync_data().expect("a calm machine");
         let other = Program::open("/file", OpenAs::WRITER).expect("a calm machine");

@@ -158,8 +158,7 @@ impl Caller {
         self.last_end = offset + accepted as u64;
         stage.check_write(number, &result);
         if stage.plan.varied.0 > 0 && end > size && accepted as u64 == length {
-            let sizes = (length_of(&handle.file), handle.file.is_empty().ok());
-            assert_eq!(sizes, (end, Some(false)), "contract 8: the size of file {number}");
+            assert_eq!(length_of(&handle.file), end, "contract 8: the size of file {number}");
         }
         drop(claimed);
     }
@@ -345,7 +344,7 @@ impl Caller {
             Operation::Append { .. } => file.append(&[1]).map(drop),
             Operation::SetLength(length) => file.set_len(length),
             Operation::DiscardRange { offset, length } => file.discard(offset, length),
-            Operation::DiscardDirty => file.discard_dirty().map(drop),
+            Operation::DiscardDirty => file.abandon_unwritten().map(drop),
             Operation::Allocate { offset, length } => file.allocate(offset, length),
             Operation::PunchHole { offset, length } => file.punch_hole(offset, length),
             Operation::Read { .. }
@@ -364,8 +363,8 @@ impl Caller {
         let claimed = stage.claim(number, Kind::Change, |_| 0..u64::MAX);
         stage.begin_drop(number);
         let result = match self.random.happens(stage.plan.varied) {
-            true => self.drive(handle.file.discard_dirty_async()),
-            false => Some(handle.file.discard_dirty()),
+            true => self.drive(handle.file.abandon_unwritten_async()),
+            false => Some(handle.file.abandon_unwritten()),
         };
         if matches!(result, Some(Ok(_))) {
             handle.reported.set(stage.begin_reporting(number));

@@ -9,16 +9,15 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use forebay_cache::file::Reserving;
 use forebay_cache::limits::PAGE;
 use forebay_uring::Geometry;
 
 use super::alone::{alone_on, no_error};
 use crate::core::engine::Engine;
-use crate::core::open::options::Open;
-use crate::core::settings::{Settings, Wanted};
+use crate::core::options::{Contexts, Options, Prealloc};
 use crate::faults::Latency;
 use crate::random::Random;
+use crate::run::how;
 use crate::world;
 use crate::world::machine::{MachinePlan, Prices, VolumePlan};
 
@@ -92,10 +91,10 @@ pub fn measure(case: Case) -> Found {
         prices: Some(case.device),
         ..MachinePlan::calm(vec![VolumePlan { groups, ..VolumePlan::xfs() }])
     };
-    let settings = Settings {
-        contexts: case.contexts.map_or(Wanted::Adaptive, Wanted::Fixed),
-        reserving: Reserving::Off,
-        ..Settings::default()
+    let settings = Options {
+        contexts: case.contexts.map_or(Contexts::Adaptive, Contexts::Fixed),
+        prealloc: Prealloc::Off,
+        ..Options::default()
     };
     alone_on((plan, case.processors), FRAMES, settings, no_error(), move |engine| {
         run(engine, case.space, if case.contexts.is_some() { FIXED } else { FOUND })
@@ -106,7 +105,7 @@ fn run(engine: &Engine, space: Space, [settle, measure]: [Duration; 2]) -> Found
     let stop = Rc::new(Cell::new(false));
     let left = Rc::new(Cell::new(CALLERS));
     let open = |path: String| {
-        let file = engine.open(&path, Open::create()).expect("a calm machine");
+        let file = engine.open(&path, &how::create()).expect("a calm machine");
         match space {
             Space::Allocated => file.allocate(0, PAGES * PAGE).expect("a calm machine"),
             Space::Holes => file.set_len(PAGES * PAGE).expect("a calm machine"),

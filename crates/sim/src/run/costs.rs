@@ -11,8 +11,8 @@ use forebay_cache::writeback::pace::Bound;
 
 use super::alone::alone;
 use crate::core::engine::Engine;
-use crate::core::open::options::Open;
-use crate::core::settings::{Settings, Wanted};
+use crate::core::options::{Contexts, Options};
+use crate::run::how;
 use crate::world::machine::MachinePlan;
 
 /// Frames of the cache: no work here is throttled.
@@ -55,18 +55,18 @@ impl Work {
 /// # Panics
 /// If a call of the engine fails, which is a bug.
 pub fn spend(work: Work, count: u64) {
-    let settings = Settings {
+    let settings = Options {
         dirty_age: Duration::from_secs(600),
         flight: Bound::Depth(32),
-        contexts: Wanted::Fixed(1),
-        ..Settings::default()
+        contexts: Contexts::Fixed(1),
+        ..Options::default()
     };
     let plan = MachinePlan::default();
     alone(plan, FRAMES, settings, move |engine| repeat(engine, work, count));
 }
 
 fn repeat(engine: &Engine, work: Work, count: u64) {
-    let file = engine.open("/file", Open::create()).expect("a calm machine");
+    let file = engine.open("/file", &how::create()).expect("a calm machine");
     let mut page = [7; PAGE as usize];
     let write = |at: u64| {
         file.write_at(&page, at * PAGE).expect("a calm machine");
@@ -112,12 +112,12 @@ fn repeat(engine: &Engine, work: Work, count: u64) {
 }
 
 fn read_directly(engine: &Engine, count: u64) {
-    let file = engine.open_direct("/file", Open::read()).expect("a calm machine");
+    let file = engine.open_direct("/file", &how::read()).expect("a calm machine");
     let mut page = engine.buffer(PAGE as usize).expect("a calm machine");
     for at in 0..count {
         let read;
-        (read, page) = file.read_at(page, at * 7 % PAGES * PAGE);
+        (read, page) = file.read_at(page, at * 7 % PAGES * PAGE).wait();
         read.expect("a calm machine");
     }
-    file.close().expect("a calm machine");
+    file.close().wait().expect("a calm machine");
 }

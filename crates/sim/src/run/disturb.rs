@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::core::engine::Engine;
+use crate::core::options::Options;
 use crate::random::{PerMille, Random};
 use crate::run::stage::Stage;
 use crate::stored::Keep;
@@ -73,7 +74,8 @@ impl Stage {
             }
             let (name, values) = *random.pick(KNOBS);
             let value = *random.pick(values);
-            let changed = engine.set(name, value);
+            let change = |options: &mut Options| options.set(name, value);
+            let changed = engine.owner.shared.change_options(change);
             world::trace(format_args!("{name} = {value}: {changed:?}"));
             changed.unwrap_or_else(|error| panic!("{name} cannot be {value}: {error}"));
             self.hit("knob turned");

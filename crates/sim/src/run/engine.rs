@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_cache::file::Reserving;
+
 use crate::core::context::placement::Affinity;
 use crate::core::engine::Engine;
 use crate::core::file::File;
 use crate::core::knobs;
+use crate::core::options::{Contexts, Measuring, Options, Prealloc};
 use crate::core::recovery::Standby;
-use crate::core::settings::{Settings, Wanted};
 use crate::core::shared::{Parts, Shared};
 use crate::plan::Plan;
 use crate::platform::{Arena, Buffers, ForkGuard};
@@ -52,17 +54,24 @@ pub(super) fn assemble(
     heard: Heard,
     keeper: Option<Box<dyn Standby>>,
 ) -> (Engine, Arc<Shared>) {
-    let settings = Settings {
+    let settings = Options {
         cache_bytes: Some(u64::from(plan.frames) * forebay_cache::limits::PAGE),
         dirty_bytes: Some(plan.dirty_pages * forebay_cache::limits::PAGE),
         dirty_age: plan.age,
         flight: plan.flight,
-        reserving: plan.reserving,
+        prealloc: match plan.reserving {
+            Reserving::Adaptive => Prealloc::Adaptive,
+            Reserving::Ahead(bytes) => Prealloc::Ahead(bytes),
+            Reserving::Paused | Reserving::Off => Prealloc::Off,
+        },
         buffer_bytes: BUFFER_BYTES as u64,
-        contexts: plan.contexts.map_or(Wanted::Adaptive, Wanted::Fixed),
-        affinity: Affinity::by_name(plan.affinity).expect("a name of one"),
-        queue: plan.queue,
-        ..Settings::default()
+        contexts: plan.contexts.map_or(Contexts::Adaptive, Contexts::Fixed),
+        close_timeout: CLOSE_PATIENCE,
+        measuring: Measuring {
+            queue: plan.queue,
+            affinity: Affinity::by_name(plan.affinity).expect("a name of one"),
+        },
+        ..Options::default()
     };
     knobs::check(&settings).expect("the plan's settings are valid");
     let parts = Parts {
@@ -82,7 +91,7 @@ pub(super) fn assemble(
         kept = Some(Arc::clone(shared));
         Ok(())
     };
-    let engine = Engine::assemble(parts, keep, CLOSE_PATIENCE);
+    let engine = Engine::assemble(parts, keep);
     let engine = engine.unwrap_or_else(|error| panic!("the engine does not start: {error}"));
     (engine, kept.expect("the engine has its parts"))
 }

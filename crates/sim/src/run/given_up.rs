@@ -1,4 +1,4 @@
-//! Calls that were begun, and whose futures are kept or dropped before their end.
+//! Calls that were begun, and whose futures are kept without being polled.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,15 +7,13 @@ use std::time::Duration;
 
 use forebay_cache::limits::PAGE;
 
-use super::alone::{OnError, alone, alone_with_errors};
-use super::stage::Heard;
-use crate::core::open::options::Open;
-use crate::core::settings::Settings;
+use super::alone::alone;
+use crate::core::options::Options;
 use crate::core::wait;
-use crate::faults::{Faults, Latency};
-use crate::random::PerMille;
+use crate::faults::Latency;
+use crate::run::how;
 use crate::world;
-use crate::world::machine::{self, MachinePlan};
+use crate::world::machine::MachinePlan;
 
 fn poll<T>(future: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
     future.poll(&mut Context::from_waker(Waker::noop()))
@@ -31,10 +29,10 @@ pub fn write_beside_kept_ones() -> Option<Duration> {
     let latency = Duration::from_micros(100);
     let latency = Latency { least: latency, most: latency };
     let plan = MachinePlan { latency, ..MachinePlan::default() };
-    let settings = Settings { dirty_age: Duration::from_secs(3600), ..Settings::default() };
+    let settings = Options { dirty_age: Duration::from_secs(3600), ..Options::default() };
     // No more pages than the writes that wait.
     alone(plan, 2048, settings, |engine| {
-        let file = engine.open("/file", Open::create()).expect("a calm machine");
+        let file = engine.open("/file", &how::create()).expect("a calm machine");
         let page = [7; PAGE as usize];
         let (mut kept, mut number) = (Vec::new(), 0);
         while kept.len() < 2048 {
@@ -60,31 +58,4 @@ pub fn write_beside_kept_ones() -> Option<Duration> {
         wait::drive(kept.swap_remove(0)).expect("a calm machine");
         Some(waited)
     })
-}
-
-/// Begins the commit of two files that cannot be flushed, and drops its future before or after the
-/// end. Returns the number of errors that the program heard of.
-///
-/// # Panics
-/// If another call fails.
-#[must_use]
-pub fn failed_commit(drops_late: bool) -> usize {
-    let heard = Heard::default();
-    let hears = heard.clone();
-    let on_error: OnError = Box::new(move |error| hears.add(error.kind()));
-    alone_with_errors(MachinePlan::default(), 256, Settings::default(), on_error, move |engine| {
-        let batch = engine.batch();
-        batch.write("/one", b"1").expect("a calm machine");
-        batch.write("/two", b"2").expect("a calm machine");
-        machine::set_faults(Faults { flush: PerMille(1000), ..Faults::NONE });
-        let mut commit = Box::pin(batch.commit_async(|_| ()));
-        assert!(poll(commit.as_mut()).is_pending(), "it is made on another thread");
-        if drops_late {
-            world::sleep(Duration::from_secs(1));
-        }
-        drop(commit);
-        world::sleep(Duration::from_secs(1));
-        machine::set_faults(Faults::NONE);
-    });
-    heard.count()
 }

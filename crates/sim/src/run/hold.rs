@@ -10,10 +10,10 @@ use forebay_cache::limits::PAGE;
 use super::PATIENCE;
 use super::alone::{OnError, alone, alone_with_errors};
 use super::stage::Heard;
-use crate::core::open::options::Open;
-use crate::core::settings::Settings;
+use crate::core::options::{Measuring, Options};
 use crate::faults::Faults;
 use crate::random::PerMille;
+use crate::run::how;
 use crate::world;
 use crate::world::machine::{self, MachinePlan};
 use crate::world::others::{OpenAs, Program};
@@ -54,9 +54,13 @@ pub struct Took {
     pub hold: Duration,
 }
 
-fn settings(holding: Holding) -> Settings {
+fn settings(holding: Holding) -> Options {
     let queue = Knobs { holding, ..Knobs::default() };
-    Settings { dirty_age: AGE, queue, ..Settings::default() }
+    Options {
+        dirty_age: AGE,
+        measuring: Measuring { queue, ..Measuring::default() },
+        ..Options::default()
+    }
 }
 
 /// Does `act` while writes are held for as long as the knob allows.
@@ -66,7 +70,7 @@ fn settings(holding: Holding) -> Settings {
 #[must_use]
 pub fn beside_a_hold(act: Act) -> Took {
     alone(MachinePlan::default(), 1024, settings(Holding::Delay(HOLD_MAX)), move |engine| {
-        let file = engine.open("/file", Open::create()).expect("a calm machine");
+        let file = engine.open("/file", &how::create()).expect("a calm machine");
         file.write_at(&[1; 4 * PAGE as usize], PAGES * PAGE).expect("a calm machine");
         file.sync_data().expect("a calm machine");
         let before = engine.stats();
@@ -129,7 +133,7 @@ pub fn syncs_after_failed_writes(holding: Holding) -> (Vec<bool>, usize) {
     let on_error: OnError = Box::new(move |error| hears.add(error.kind()));
     let plan = MachinePlan::default();
     let failed = alone_with_errors(plan, 1024, settings(holding), on_error, |engine| {
-        let file = engine.open("/file", Open::create()).expect("a calm machine");
+        let file = engine.open("/file", &how::create()).expect("a calm machine");
         machine::set_faults(Faults { write: PerMille(1000), ..Faults::NONE });
         file.write_at(&[1; 4 * PAGE as usize], 0).expect("a calm machine");
         world::sleep(LATER);

@@ -27,6 +27,7 @@ mod engine;
 pub mod given_up;
 mod hang;
 pub mod hold;
+mod how;
 mod keeper;
 mod model;
 mod operation;

@@ -8,10 +8,10 @@ use forebay_cache::limits::PAGE;
 
 use super::alone::alone;
 use crate::core::engine::Engine;
-use crate::core::open::options::Open;
-use crate::core::settings::Settings;
+use crate::core::options::Options;
 use crate::faults::Latency;
 use crate::random::Random;
+use crate::run::how;
 use crate::world;
 use crate::world::machine::MachinePlan;
 
@@ -54,14 +54,14 @@ pub struct Waits {
 pub fn waits(hard: Hard, count: u64, device: Duration, dirty_age: Duration) -> Waits {
     let latency = Latency { least: device, most: device };
     let plan = MachinePlan { latency, ..MachinePlan::default() };
-    let settings = Settings { dirty_age, ..Settings::default() };
+    let settings = Options { dirty_age, ..Options::default() };
     let frames = if hard == Hard::Aged { 4 * count as u32 } else { FRAMES };
     alone(plan, frames, settings, move |engine| write(engine, hard, count))
 }
 
 fn write(engine: &Engine, hard: Hard, count: u64) -> Waits {
     let mut random = Random::new(1);
-    let file = engine.open("/file", Open::create()).expect("a calm machine");
+    let file = engine.open("/file", &how::create()).expect("a calm machine");
     let mut others = Vec::new();
     if hard == Hard::Random {
         file.set_len(4 * u64::from(FRAMES) * PAGE).expect("a calm machine");
@@ -81,7 +81,7 @@ fn write(engine: &Engine, hard: Hard, count: u64) -> Waits {
         let mut to = &file;
         if matches!(hard, Hard::Files | Hard::Aged) {
             let path = format!("/file{number}");
-            others.push(engine.open(path, Open::create()).expect("a calm machine"));
+            others.push(engine.open(path, &how::create()).expect("a calm machine"));
             to = others.last().expect("just pushed");
         }
         to.write_at(bytes, at).expect("a calm machine");

@@ -15,7 +15,8 @@ use std::time::Duration;
 use crate::core::engine::Engine;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::file::File;
-use crate::core::open::options::Open;
+use crate::core::sync::together::sync;
+use crate::core::wait;
 use crate::faults::Faults;
 use crate::marks::{self, Marks};
 use crate::plan::Plan;
@@ -24,6 +25,7 @@ use crate::random::{PerMille, Random};
 use crate::run::batch::{DIRECTORIES, KEEPS, content};
 use crate::run::death::bytes_of;
 use crate::run::engine::assemble;
+use crate::run::how;
 use crate::run::stage::Heard;
 use crate::trace::Tracing;
 use crate::world::{self, Failure, Settings, machine};
@@ -80,7 +82,7 @@ fn play(seed: u64, fails: bool) -> Marks {
         let mut files: Vec<Synced> = (0..random.within(2..9))
             .map(|number| {
                 let path = PathBuf::from(*random.pick(&DIRECTORIES)).join(format!("file{number}"));
-                let file = engine.open(&path, Open::create_new()).expect("it is new");
+                let file = engine.open(&path, &how::create_new()).expect("it is new");
                 let (is_new, is_poisoned, is_begun) = (true, false, false);
                 Synced { path, file, bytes: Vec::new(), is_new, is_poisoned, is_begun }
             })
@@ -114,8 +116,8 @@ fn play(seed: u64, fails: bool) -> Marks {
                     set.insert(at, file);
                 }
                 match is_dropped {
-                    true => begin(engine.sync_many_async(&set), &mut random),
-                    false => Some(engine.sync_many(&set)),
+                    true => begin(sync(&engine.owner.shared, &set), &mut random),
+                    false => Some(wait::drive(sync(&engine.owner.shared, &set))),
                 }
             };
             let directories_fail = machine::faults().flush_directory.0 > 0;
@@ -162,7 +164,7 @@ impl Foreign {
     fn new(plan: &Plan) -> Self {
         let arena = Arc::new(Arena::shared(plan.frames).expect("memory"));
         let (engine, _) = assemble(plan, arena, Heard::default(), None);
-        let file = engine.open("/foreign", Open::create_new()).expect("it is new");
+        let file = engine.open("/foreign", &how::create_new()).expect("it is new");
         Self { engine, file }
     }
 

@@ -11,7 +11,7 @@ use crate::platform::PrivateFile;
 
 /// New file of a [`Batch`](crate::Batch), written in order.
 ///
-/// Small writes are gathered in memory, in 256 KiB. A file must be [finished](BatchFile::finish)
+/// Small writes are gathered in memory, in 256 KiB. A file must be [closed](BatchFile::close)
 /// before the commit. A batch with a file that was dropped before that cannot be committed.
 pub struct BatchFile {
     inner: Arc<Inner>,
@@ -28,7 +28,7 @@ pub struct BatchFile {
 impl std::fmt::Debug for BatchFile {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = formatter.debug_struct("BatchFile");
-        shown.field("path", &self.path).field("len", &self.len()).finish_non_exhaustive()
+        shown.field("path", &self.path).field("written", &self.written).finish_non_exhaustive()
     }
 }
 
@@ -39,26 +39,13 @@ impl BatchFile {
         Self { inner, file, step, path, written: 0, buffer, has_failed: false }
     }
 
-    /// Returns the path that the file gets at the commit.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Returns the number of bytes written so far.
-    #[must_use]
-    #[allow(clippy::len_without_is_empty, reason = "a new file is empty until it is written")]
-    pub fn len(&self) -> u64 {
-        self.written + self.buffer.len() as u64
-    }
-
     /// Writes all of `data` at the end of the file. Blocks, also if the device is slower than the
     /// writer.
     ///
     /// # Errors
     /// `NoSpace` or `Io` with the reason of the system; `InvalidInput` if the batch has ended. The
-    /// file cannot be finished after that, and nothing of its batch can be published.
-    pub fn write(&mut self, mut data: &[u8]) -> Result<()> {
+    /// file cannot be closed after that, and nothing of its batch can be published.
+    pub fn write_all(&mut self, mut data: &[u8]) -> Result<()> {
         while !data.is_empty() {
             if self.buffer.is_empty() && data.len() >= BATCH_BUFFER {
                 // Large writes need no copy. Each is as large as a buffer: the kernel begins to
@@ -125,7 +112,7 @@ impl BatchFile {
     /// # Errors
     /// `InvalidInput` if an earlier write failed or the batch has ended. The commit returns errors
     /// of the last bytes, which are gathered in memory, and of the flush.
-    pub fn finish(mut self) -> Result<()> {
+    pub fn close(mut self) -> Result<()> {
         self.may_write()?;
         let data = std::mem::take(&mut self.buffer);
         let (number, file, offset) = (self.step, Arc::clone(&self.file), self.written);
@@ -135,10 +122,10 @@ impl BatchFile {
     }
 }
 
-/// Writes as [`BatchFile::write`] does.
+/// Writes as [`BatchFile::write_all`] does.
 impl std::io::Write for BatchFile {
     fn write(&mut self, data: &[u8]) -> std::io::Result<usize> {
-        BatchFile::write(self, data)?;
+        self.write_all(data)?;
         Ok(data.len())
     }
 

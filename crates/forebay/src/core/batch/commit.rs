@@ -9,23 +9,9 @@ use super::Step;
 use super::flushing::{Flush, What};
 use super::inner::Inner;
 use super::place::Place;
-use crate::core::answer::Failures;
 use crate::core::error::{Error, ErrorKind, Result};
-use crate::core::limits::BATCH_PROGRESS;
 use crate::platform::Replace;
 use crate::platform::collections::HashSet;
-
-/// Progress of a commit.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub struct Progress {
-    /// Files of the batch.
-    pub files: usize,
-    /// Files that are durable under their temporary names.
-    pub flushed: usize,
-    /// Files that have their names.
-    pub published: usize,
-}
 
 /// State of a target after a commit that failed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -40,44 +26,29 @@ pub enum Outcome {
 }
 
 /// Error of [`Batch::commit`](crate::Batch::commit): what failed, and what became of each target.
+#[non_exhaustive]
 pub struct CommitError {
-    /// Never empty.
-    failures: Vec<Error>,
-    targets: Vec<(PathBuf, Outcome)>,
+    /// One for each file that could not be made durable, or that of the first rename that failed,
+    /// and one for each directory that could not be synced.
+    pub errors: Vec<Error>,
+    /// The targets with their absolute paths, in call order: files to create, new names of files to
+    /// rename, files to remove, and directories. Empty if the commit could not begin.
+    pub targets: Vec<(PathBuf, Outcome)>,
 }
 
 impl CommitError {
     /// Creates the error of a commit that has not begun.
-    pub(super) fn nothing(error: Error) -> Self {
-        Self { failures: vec![error], targets: Vec::new() }
-    }
-
-    /// Returns the first error.
-    #[must_use]
-    pub fn error(&self) -> &Error {
-        &self.failures[0]
-    }
-
-    /// Returns the errors: one for each file that could not be made durable, or that of the first
-    /// rename that failed, and one for each directory that could not be synced.
-    #[must_use]
-    pub fn errors(&self) -> &[Error] {
-        &self.failures
-    }
-
-    /// Returns the targets with their absolute paths, in call order: files to create, new names of
-    /// files to rename, files to remove, and directories. Empty if the commit could not begin.
-    #[must_use]
-    pub fn targets(&self) -> &[(PathBuf, Outcome)] {
-        &self.targets
+    fn nothing(error: Error) -> Self {
+        Self { errors: vec![error], targets: Vec::new() }
     }
 }
 
 impl fmt::Display for CommitError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}", self.error())?;
-        if self.failures.len() > 1 {
-            write!(formatter, "; {} more errors", self.failures.len() - 1)?;
+        match self.errors.as_slice() {
+            [] => formatter.write_str("could not commit the batch")?,
+            [first] => write!(formatter, "{first}")?,
+            [first, others @ ..] => write!(formatter, "{first}; {} more errors", others.len())?,
         }
         let changed = self.targets.iter().filter(|(_, outcome)| *outcome != Outcome::Old).count();
         match changed {
@@ -89,26 +60,21 @@ impl fmt::Display for CommitError {
 
 impl fmt::Debug for CommitError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{self} [{:?}]", self.error().kind())
+        write!(formatter, "{self} {:?}", self.errors.iter().map(Error::kind).collect::<Vec<_>>())
     }
 }
 
 impl std::error::Error for CommitError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(self.error())
-    }
-}
-
-impl Failures for CommitError {
-    fn failures(self) -> Vec<Error> {
-        self.failures
+        self.errors.first().map(|first| first as _)
     }
 }
 
 /// Keeps the first error.
 impl From<CommitError> for Error {
-    fn from(mut error: CommitError) -> Self {
-        error.failures.swap_remove(0)
+    fn from(error: CommitError) -> Self {
+        let text = error.to_string();
+        error.errors.into_iter().next().unwrap_or_else(|| Self::new(ErrorKind::Io, text))
     }
 }
 
@@ -119,24 +85,17 @@ struct Commit<'a> {
     outcomes: Vec<Outcome>,
     places: Vec<Arc<Place>>,
     failures: Vec<Error>,
-    progress: Progress,
 }
 
 impl Inner {
-    pub(super) fn commit(
-        &self,
-        is_ordered: bool,
-        report: &mut dyn FnMut(Progress),
-    ) -> std::result::Result<(), CommitError> {
+    pub(super) fn commit(&self, is_ordered: bool) -> std::result::Result<(), CommitError> {
         self.may_change().map_err(CommitError::nothing)?;
         let (steps, places) = self.close();
-        let files = steps.iter().filter(|step| matches!(step, Step::Publish { .. })).count();
         let outcomes = vec![Outcome::Old; steps.len()];
-        let progress = Progress { files, ..Progress::default() };
         let failures = Vec::new();
-        let mut commit = Commit { inner: self, steps, outcomes, places, failures, progress };
-        if commit.make_durable(report) {
-            commit.publish(is_ordered, report);
+        let mut commit = Commit { inner: self, steps, outcomes, places, failures };
+        if commit.make_durable() {
+            commit.publish(is_ordered);
         }
         commit.end()
     }
@@ -144,32 +103,27 @@ impl Inner {
 
 impl Commit<'_> {
     /// Flushes the data of all files. Returns whether all of it is durable.
-    fn make_durable(&mut self, report: &mut dyn FnMut(Progress)) -> bool {
+    fn make_durable(&mut self) -> bool {
         let unfinished = self.steps.iter().find_map(Step::unfinished);
         if let Some(path) = unfinished {
-            let what = "the file was not finished";
+            let what = "the file was not closed";
             let error = Error::new(ErrorKind::InvalidInput, what).at_path(&path);
-            self.failures.push(error.remedy("call BatchFile::finish before the commit"));
+            self.failures.push(error.remedy("call BatchFile::close before the commit"));
             return false;
         }
-        let progress = self.progress;
-        let failed = self.inner.flushing.finish([], &mut |flushed| {
-            report(Progress { flushed, ..progress });
-        });
-        for (step, error) in failed {
+        for (step, error) in self.inner.flushing.finish([]) {
             let error = Error::new(ErrorKind::at_device(&error), "could not make the file durable")
                 .at_path(&self.steps[step].target())
                 .because(error);
             self.failures.push(error);
         }
-        self.progress.flushed = self.progress.files;
         self.failures.extend(self.inner.shared.check().err());
         self.failures.is_empty()
     }
 
     /// Does the steps. Ordered, all before the last file are durable before it, and it is before
     /// those after it.
-    fn publish(&mut self, is_ordered: bool, report: &mut dyn FnMut(Progress)) {
+    fn publish(&mut self, is_ordered: bool) {
         let all = self.steps.len();
         let is_file = |step: &Step| matches!(step, Step::Publish { .. });
         let last = self.steps.iter().rposition(is_file).filter(|_| is_ordered).unwrap_or(all);
@@ -179,7 +133,7 @@ impl Commit<'_> {
                 continue;
             }
             let is_end = group.end == all;
-            let went_well = self.run(group.clone(), report);
+            let went_well = self.run(group.clone());
             if is_end || !went_well {
                 self.undo();
             }
@@ -190,7 +144,7 @@ impl Commit<'_> {
     }
 
     /// Does some steps, up to the first that fails.
-    fn run(&mut self, steps: Range<usize>, report: &mut dyn FnMut(Progress)) -> bool {
+    fn run(&mut self, steps: Range<usize>) -> bool {
         for step in steps {
             if let Err(error) = self.steps[step].run() {
                 self.failures.push(error);
@@ -198,14 +152,6 @@ impl Commit<'_> {
             }
             assert_eq!(self.outcomes[step], Outcome::Old, "a name would be given twice");
             self.outcomes[step] = Outcome::Unsynced;
-            let Step::Publish { .. } = self.steps[step] else { continue };
-            self.progress.published += 1;
-            let Progress { flushed, published, .. } = self.progress;
-            assert!(published <= flushed, "a file would get its name before it is durable");
-            let Progress { files, published, .. } = self.progress;
-            if published == files || published.is_multiple_of(BATCH_PROGRESS) {
-                report(self.progress);
-            }
         }
         true
     }
@@ -222,7 +168,7 @@ impl Commit<'_> {
             .iter()
             .enumerate()
             .map(|(number, place)| Flush { number, what: What::Directory(Arc::clone(place)) });
-        let failed = self.inner.flushing.finish(flushes, &mut |_| ());
+        let failed = self.inner.flushing.finish(flushes);
         // A failed sync may lose changes of other directories that its own depend on, and the
         // kernel reports it only there. So one failure leaves no target durable.
         let went_well = failed.is_empty();
@@ -256,7 +202,7 @@ impl Commit<'_> {
             return Ok(());
         }
         let targets = self.steps.iter().map(Step::target).zip(self.outcomes.iter().copied());
-        Err(CommitError { failures, targets: targets.collect() })
+        Err(CommitError { errors: failures, targets: targets.collect() })
     }
 }
 

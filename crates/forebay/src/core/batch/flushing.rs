@@ -49,7 +49,6 @@ struct State {
     /// The window that is being flushed.
     window: VecDeque<Flush>,
     in_flight: usize,
-    done: usize,
     failed: Vec<(usize, io::Error)>,
     /// Bytes that may not be written to the device yet, oldest first.
     unwritten: VecDeque<Unwritten>,
@@ -148,29 +147,24 @@ impl Flushing {
                 break;
             }
             drop(state);
-            self.help(&mut |_| ());
+            self.help();
             state = self.wait_while(State::is_flushing);
         }
         true
     }
 
-    /// Flushes everything that was added. Returns the errors, and forgets them. Reports the number
-    /// of things that are flushed.
+    /// Flushes everything that was added. Returns the errors, and forgets them.
     pub(super) fn finish(
         self: &Arc<Self>,
         more: impl IntoIterator<Item = Flush>,
-        progress: &mut dyn FnMut(usize),
     ) -> Vec<(usize, io::Error)> {
         while self.write_one() {}
         let mut state = self.wait_while(State::is_writing);
         state.gathered.extend(more);
         self.start(state, 1);
-        self.help(progress);
+        self.help();
         let mut state = self.wait_while(State::is_flushing);
-        let (done, failed) = (state.done, std::mem::take(&mut state.failed));
-        drop(state);
-        progress(done);
-        failed
+        std::mem::take(&mut state.failed)
     }
 
     /// Drops everything that is not being flushed, and does not wait for the rest.
@@ -193,14 +187,14 @@ impl Flushing {
             let flushing = Arc::clone(self);
             // Without a thread, the caller that waits flushes everything.
             drop(self.pool.call(move || {
-                flushing.help(&mut |_| ());
+                flushing.help();
                 Ok(())
             }));
         }
     }
 
     /// Flushes one thing after the other until none is left to begin.
-    fn help(&self, progress: &mut dyn FnMut(usize)) {
+    fn help(&self) {
         loop {
             let mut state = self.state.lock();
             let Some(Flush { number, what }) = state.window.pop_front() else { return };
@@ -212,14 +206,12 @@ impl Flushing {
             let mut state = self.state.lock();
             assert!(state.in_flight > 0, "the commit would not wait for a flush");
             state.in_flight -= 1;
-            state.done += 1;
             state.failed.extend(result.err().map(|error| (number, error)));
-            let (done, is_idle) = (state.done, !state.is_flushing());
+            let is_idle = !state.is_flushing();
             drop(state);
             if is_idle {
                 self.idle.notify_all();
             }
-            progress(done);
         }
     }
 

@@ -28,14 +28,12 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use self::commit::{CommitError, Progress};
+use self::commit::CommitError;
 use self::inner::Inner;
 use self::place::Place;
-use crate::core::answer::Undelivered;
 use crate::core::batch::batch_file::BatchFile;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::shared::Shared;
-use crate::core::wait;
 use crate::platform::{Named, OpenDirectory, Replace, files};
 
 /// New files that become durable and get their names together.
@@ -53,9 +51,9 @@ use crate::platform::{Named, OpenDirectory, Replace, files};
 /// let batch = engine.batch();
 /// batch.write(at("a"), b"whole")?;                   // one small file
 /// let mut b = batch.create(at("b"))?;                // a large one, piece by piece
-/// b.write(b"first, ")?;
-/// b.write(b"second")?;
-/// b.finish()?;
+/// b.write_all(b"first, ")?;
+/// b.write_all(b"second")?;
+/// b.close()?;
 /// assert!(!at("a").exists());
 /// batch.commit()?;                                   // both durable, under their names
 /// assert_eq!(std::fs::read(at("b")).unwrap(), b"first, second");
@@ -158,14 +156,14 @@ impl Batch {
         self.create_as(path.as_ref(), Replace::No)
     }
 
-    /// Creates a file with this content, as [`Batch::create`] does, and finishes it.
+    /// Creates a file with this content, as [`Batch::create`] does, and closes it.
     ///
     /// # Errors
-    /// As [`Batch::create`] and [`BatchFile::write`].
+    /// As [`Batch::create`] and [`BatchFile::write_all`].
     pub fn write(&self, path: impl AsRef<Path>, content: &[u8]) -> Result<()> {
         let mut file = self.create(path)?;
-        file.write(content)?;
-        file.finish()
+        file.write_all(content)?;
+        file.close()
     }
 
     fn create_as(&self, path: &Path, replace: Replace) -> Result<BatchFile> {
@@ -262,44 +260,11 @@ impl Batch {
     /// Makes all files durable, gives them their names, and syncs each directory once. Blocks.
     ///
     /// # Errors
-    /// [`CommitError`] lists what became of each target. If a file is not finished or could not be
+    /// [`CommitError`] lists what became of each target. If a file is not closed or could not be
     /// made durable, nothing is published. If a rename fails, the steps before it stay, and those
     /// after it are not done.
     pub fn commit(self) -> std::result::Result<(), CommitError> {
-        self.commit_with(|_| ())
-    }
-
-    /// As [`Batch::commit`], and reports the progress on the calling thread.
-    ///
-    /// # Errors
-    /// As [`Batch::commit`].
-    pub fn commit_with(
-        self,
-        mut progress: impl FnMut(Progress),
-    ) -> std::result::Result<(), CommitError> {
-        self.inner.commit(self.is_ordered, &mut progress)
-    }
-
-    /// Asynchronous form of [`Batch::commit_with`], made on a thread of the library from the first
-    /// poll on. Dropping the future after that does not stop it;
-    /// [`Builder::on_error`](crate::Builder::on_error) gets each of its errors then.
-    ///
-    /// # Errors
-    /// As [`Batch::commit`]; `Io` if no thread could be started, and then nothing is published.
-    pub async fn commit_async(
-        self,
-        progress: impl FnMut(Progress) + Send + 'static,
-    ) -> std::result::Result<(), CommitError> {
-        let shared = Arc::clone(&self.inner.shared);
-        let of_call = Arc::clone(&shared);
-        let commit = move || Ok(Undelivered::new(of_call, self.commit_with(progress)));
-        let committed = wait::offload(&shared, commit).await;
-        committed.map_err(CommitError::nothing)?.deliver()
-    }
-
-    /// Removes the temporary files, and publishes nothing, as dropping the batch does. Blocks.
-    pub fn abort(self) {
-        drop(self);
+        self.inner.commit(self.is_ordered)
     }
 }
 

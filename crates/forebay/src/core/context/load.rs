@@ -11,7 +11,7 @@ use forebay_block::Moment;
 use crate::core::base::Base;
 use crate::core::context::finder::{Finder, Window};
 use crate::core::limits::ADAPTIVE_CONTEXTS;
-use crate::core::settings::Wanted;
+use crate::core::options::Contexts;
 use crate::platform::clock::contexts_window;
 use crate::platform::sync::Mutex;
 use crate::platform::thread;
@@ -75,10 +75,10 @@ impl Load {
 
     /// Applies the knob, and returns the number of contexts to use now. `adaptive` begins with one,
     /// or continues with the number found so far.
-    pub(crate) fn begin(&self, wanted: Wanted) -> usize {
+    pub(crate) fn begin(&self, wanted: Contexts) -> usize {
         self.count_processors();
-        let was_on = self.is_on.swap(wanted == Wanted::Adaptive, Ordering::AcqRel);
-        if let Wanted::Fixed(number) = wanted {
+        let was_on = self.is_on.swap(wanted == Contexts::Adaptive, Ordering::AcqRel);
+        if let Contexts::Fixed(number) = wanted {
             return number;
         }
         let mut state = self.state.lock();
@@ -91,8 +91,8 @@ impl Load {
     }
 
     /// Returns to the knob's value from before a change that failed.
-    pub(crate) fn resume(&self, wanted: Wanted) {
-        self.is_on.store(wanted == Wanted::Adaptive, Ordering::Release);
+    pub(crate) fn resume(&self, wanted: Contexts) {
+        self.is_on.store(wanted == Contexts::Adaptive, Ordering::Release);
     }
 
     /// Reads the number of processors.
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn a_number_that_cannot_run_is_not_kept() {
         let load = Load::new();
-        assert_eq!(load.begin(Wanted::Adaptive), 1);
+        assert_eq!(load.begin(Contexts::Adaptive), 1);
         let window = |most: usize| {
             let window = Window { rate: 100.0, busiest: 1.0, busy: 1.0 };
             let most = most.min(load.possible.load(Ordering::Relaxed));
@@ -202,7 +202,7 @@ mod tests {
         assert!((0..4).any(|_| window(8) == 2), "a busy thread is a reason for a second one");
         load.limit(1);
         assert!((0..1000).all(|_| window(8) == 1), "it could not be started");
-        assert_eq!(load.begin(Wanted::Fixed(5)), 5, "the knob is tried all the same");
+        assert_eq!(load.begin(Contexts::Fixed(5)), 5, "the knob is tried all the same");
     }
 
     #[test]

@@ -39,8 +39,8 @@ use crate::core::error::{Error, ErrorKind};
 use crate::core::inode::Inode;
 use crate::core::inode::change::After;
 use crate::core::limits::{GRANT_PATIENCE, MESSAGES_PER_PASS};
-use crate::core::settings::OfContext;
-use crate::core::settings::Priority;
+use crate::core::options::ContextPriority;
+use crate::core::options::OfContext;
 use crate::core::shared::Shared;
 use crate::core::table::AnyInode;
 use crate::core::threads::ThreadGuard;
@@ -140,7 +140,7 @@ impl Writeback {
 
     /// Runs until it gets the message to stop, or cannot continue.
     pub(crate) fn run(mut self) -> End {
-        if self.knobs.priority != Priority::Normal {
+        if self.knobs.priority != ContextPriority::Normal {
             self.knobs.priority.apply();
         }
         loop {

@@ -15,7 +15,7 @@ use crate::core::direct::operation::{Held, Operation};
 use crate::core::inode::Inode;
 use crate::core::inode::change::Effect;
 use crate::core::limits::CONTEXTS;
-use crate::core::settings::OfContext;
+use crate::core::options::OfContext;
 use crate::core::space::volume::Volume;
 use crate::core::table::AnyInode;
 use crate::platform::Waker;

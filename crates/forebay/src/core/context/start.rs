@@ -21,7 +21,7 @@ use crate::core::context::senders::Sender;
 use crate::core::context::{End, Writeback};
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::limits::{CONTEXTS, RING_ENTRIES};
-use crate::core::settings::{OfContext, Settings, Wanted};
+use crate::core::options::{self, OfContext, Options};
 use crate::core::shared::{Shared, Start};
 use crate::core::threads::{ThreadGuard, ThreadsEnd};
 use crate::platform::sync::Mutex;
@@ -174,7 +174,7 @@ impl Shared {
     ///
     /// # Errors
     /// If a context could not be started, with the reason.
-    pub(crate) fn spread(self: &Arc<Self>, settings: &Settings) -> Result<Option<String>> {
+    pub(crate) fn spread(self: &Arc<Self>, settings: &Options) -> Result<Option<String>> {
         self.spread_among(self.load.begin(settings.contexts), settings)
     }
 
@@ -215,7 +215,7 @@ impl Shared {
         let _spreading = self.spreading.lock();
         // Not locked meanwhile: callers read them.
         let settings = self.settings.lock().clone();
-        if settings.contexts == Wanted::Adaptive && self.check().is_ok() {
+        if settings.contexts == options::Contexts::Adaptive && self.check().is_ok() {
             self.spread_among(active, &settings)?;
         }
         Ok(())
@@ -227,11 +227,7 @@ impl Shared {
     ///
     /// # Errors
     /// If a context could not be started, with the reason.
-    fn spread_among(
-        self: &Arc<Self>,
-        active: usize,
-        settings: &Settings,
-    ) -> Result<Option<String>> {
+    fn spread_among(self: &Arc<Self>, active: usize, settings: &Options) -> Result<Option<String>> {
         assert!(
             (1..=CONTEXTS).contains(&active),
             "the number of contexts is out of range: {active}"
@@ -241,7 +237,7 @@ impl Shared {
             let description = self.start_context(settings.of_context())?;
             first.get_or_insert(description);
         }
-        self.contexts.spread(active, settings.affinity);
+        self.contexts.spread(active, settings.measuring.affinity);
         Ok(first)
     }
 }

@@ -17,11 +17,11 @@ use crate::platform::{Memory, Piece};
 ///
 /// /// Writes anything that can be a buffer, and drops it.
 /// fn write(file: &DirectFile, buffer: impl DirectBuffer) -> forebay::Result<usize> {
-///     file.write_at(buffer, 0).0
+///     file.write_at(buffer, 0).wait().0
 /// }
 /// # let directory = tempfile::tempdir_in(".").unwrap();
 /// # let engine = forebay::Engine::new().unwrap();
-/// # let file = engine.open_direct(directory.path().join("f"), forebay::Open::create()).unwrap();
+/// # let file = engine.open_direct(directory.path().join("f"), forebay::OpenOptions::new().read(true).write(true).create(true)).unwrap();
 /// assert_eq!(write(&file, vec![1; 100]).unwrap(), 100);
 /// assert_eq!(write(&file, vec![1; 50].into_boxed_slice()).unwrap(), 50);
 /// ```

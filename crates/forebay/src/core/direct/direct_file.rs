@@ -2,7 +2,6 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::time::Duration;
 
 use forebay_block::limits::PAGE;
 use forebay_cache::limits::MAX_OFFSET;
@@ -13,24 +12,23 @@ use crate::core::direct::buffer::DirectBuffer;
 use crate::core::direct::direct_inode::{DirectInode, Handle};
 use crate::core::direct::operation::{Bytes, Operation, Verb};
 use crate::core::direct::shape::Span;
-use crate::core::direct::transfer::{Aside, Asked, Copying, Transfer};
+use crate::core::direct::transfer::{Aside, Asked, Copying, Submitted, Transfer};
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::check_device_end;
 use crate::core::limits::DIRECT_BYTES;
-use crate::core::open::options::Open;
+use crate::core::open::options::OpenOptions;
 use crate::core::shared::Shared;
 use crate::core::stats::Counters;
 use crate::core::table::Last;
-use crate::core::wait;
-use crate::platform::clock;
 use crate::platform::{AlignedMemory, Memory};
 
 /// Handle of a file for direct I/O: reads and writes go from the caller's buffer straight to the
 /// device, past the cache.
 ///
-/// [`Engine::open_direct`](crate::Engine::open_direct) opens it. A read or write takes an owned
-/// buffer and returns it with the result. The call itself submits the operation, from any thread;
-/// waiting for it is optional. Overlapping operations take effect in the order of submission.
+/// [`Engine::open_direct`](crate::Engine::open_direct) opens it. Each call submits an operation, and
+/// returns at once what it ends with: `wait()` waits for that on this thread, `.await` in a task.
+/// Overlapping operations take effect in the order of submission. A read or write takes an owned
+/// buffer, and ends with it.
 ///
 /// Any offset, length and address is valid, and sizes are exact. An operation that is not aligned
 /// to [`DirectFile::alignment`] costs a copy, or a read of the block that it changes in part
@@ -47,20 +45,20 @@ use crate::platform::{AlignedMemory, Memory};
 /// reports writes that fail after that.
 ///
 /// ```
-/// use forebay::{Engine, Open};
+/// use forebay::{Engine, OpenOptions};
 ///
 /// # fn main() -> forebay::Result<()> {
 /// # let directory = tempfile::tempdir_in(".").unwrap();
 /// # let path = directory.path().join("table");
 /// let engine = Engine::new()?;
-/// let file = engine.open_direct(&path, Open::create())?;
-/// file.set_len(1 << 20)?;
-/// let (written, buffer) = file.write_at(vec![7; 4096], 8192);
+/// let file = engine.open_direct(&path, OpenOptions::new().read(true).write(true).create(true))?;
+/// file.set_len(1 << 20).wait()?;
+/// let (written, buffer) = file.write_at(vec![7; 4096], 8192).wait();
 /// written?;
-/// let (read, buffer) = file.read_at(buffer, 8192);
+/// let (read, buffer) = file.read_at(buffer, 8192).wait();
 /// assert_eq!((read?, buffer[0]), (4096, 7));
-/// file.sync_data()?;
-/// file.close()
+/// file.sync_data().wait()?;
+/// file.close().wait()
 /// # }
 /// ```
 #[derive(Debug)]
@@ -68,79 +66,51 @@ pub struct DirectFile {
     shared: Arc<Shared>,
     pub(crate) inode: Arc<DirectInode>,
     handle: Arc<Handle>,
-    open: Open,
-    patience: Duration,
+    open: OpenOptions,
     closed: bool,
 }
 
 impl DirectFile {
-    pub(crate) fn new(
-        shared: Arc<Shared>,
-        inode: Arc<DirectInode>,
-        open: Open,
-        patience: Duration,
-    ) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, inode: Arc<DirectInode>, open: OpenOptions) -> Self {
         let handle = Arc::new(Handle::new(&shared));
-        Self { shared, inode, handle, open, patience, closed: false }
+        Self { shared, inode, handle, open, closed: false }
     }
 
-    /// Reads from `offset` into the whole buffer. Blocks.
+    /// Submits a read from `offset` into the whole buffer.
     ///
-    /// Returns the number of bytes read, which is less than asked only at the end of the file, and
-    /// the buffer. The bytes after those read are unspecified.
-    ///
-    /// # Errors
-    /// As [`DirectFile::read_at_async`]; `WouldDeadlock` on a thread of the engine.
-    pub fn read_at<B: DirectBuffer>(&self, buffer: B, offset: u64) -> (Result<usize>, B) {
-        match wait::may_block() {
-            Ok(()) => wait::drive(self.read_at_async(buffer, offset)),
-            Err(error) => (Err(error), buffer),
-        }
-    }
-
-    /// Submits a read as [`DirectFile::read_at`] and returns its future.
+    /// It ends with the number of bytes read, which is less than asked only at the end of the file,
+    /// and the buffer. The bytes after those read are unspecified.
     ///
     /// # Errors
-    /// The future resolves to `InvalidInput` for more than 1 GiB, or for an offset beyond the
-    /// largest file. It resolves to `Io` if the device could not be read.
-    pub fn read_at_async<B: DirectBuffer>(&self, buffer: B, offset: u64) -> Transfer<B> {
+    /// It ends with `InvalidInput` for more than 1 GiB, or for an offset beyond the largest file;
+    /// with `NotPermitted` on a handle for writing only; and with `Io` if the device could not be
+    /// read.
+    pub fn read_at<B: DirectBuffer>(&self, buffer: B, offset: u64) -> Transfer<B> {
         let mut length = buffer.bytes().len();
         if self.inode.is_device() {
             // The kernel refuses a read across the end of a device, even of the part before it.
             length = length
                 .min(usize::try_from(self.len().saturating_sub(offset)).unwrap_or(usize::MAX));
         }
-        match self.shared.check().and_then(|()| self.span(offset, length)) {
+        match self.may_read().and_then(|()| self.span(offset, length)) {
             Ok(span) => self.transfer(Verb::Read(span), span, buffer),
             Err(error) => Transfer::reported(Err(error), buffer),
         }
     }
 
-    /// Writes the whole buffer at `offset`. Blocks.
+    /// Submits a write of the whole buffer at `offset`.
     ///
-    /// Returns the number of bytes written, and the buffer.
-    ///
-    /// # Errors
-    /// As [`DirectFile::write_at_async`]; `WouldDeadlock` on a thread of the engine. After an error
-    /// any part of the range may have been written.
-    pub fn write_at<B: DirectBuffer>(&self, buffer: B, offset: u64) -> (Result<usize>, B) {
-        match wait::may_block() {
-            Ok(()) => wait::drive(self.write_at_async(buffer, offset)),
-            Err(error) => (Err(error), buffer),
-        }
-    }
-
-    /// Submits a write as [`DirectFile::write_at`] and returns its future. If the future is
-    /// dropped, the next sync or close of this handle reports the error.
+    /// It ends with the number of bytes written, and the buffer. If it is dropped before, the next
+    /// sync or close of this handle reports its error.
     ///
     /// # Errors
-    /// The future resolves to one of these:
+    /// It ends with one of these; any part of the range may have been written then:
     ///
     /// - `InvalidInput` for more than 1 GiB, or for an offset beyond the largest file;
     /// - `NotPermitted` on a handle for reading;
     /// - `NoSpace` if the file system is full, or the block device ends before the write does;
     /// - `Io` with the reason of the system.
-    pub fn write_at_async<B: DirectBuffer>(&self, buffer: B, offset: u64) -> Transfer<B> {
+    pub fn write_at<B: DirectBuffer>(&self, buffer: B, offset: u64) -> Transfer<B> {
         match self.may_write().and_then(|()| self.span_of_write(offset, buffer.bytes().len())) {
             Ok(span) => {
                 Counters::add(&self.shared.counters.accepted_bytes, span.length);
@@ -150,78 +120,56 @@ impl DirectFile {
         }
     }
 
-    /// Makes every write submitted before the call durable (`fdatasync`). Blocks.
+    /// Submits a sync that makes every write submitted before it durable (`fdatasync`).
     ///
     /// The first sync of a file that this engine created also syncs its directory.
     ///
     /// # Errors
-    /// `Poisoned` after a failed flush, until all handles are closed. Also, once, the error of a
-    /// write or sync of this handle whose future was dropped.
-    pub fn sync_data(&self) -> Result<()> {
-        wait::block_on(self.sync_data_async())
+    /// It ends with `Poisoned` after a failed flush, until all handles are closed. Also, once, with
+    /// the error of a write or sync of this handle that was dropped.
+    pub fn sync_data(&self) -> Submitted {
+        self.sync(Verb::FlushData)
     }
 
-    /// Asynchronous form of [`DirectFile::sync_data`].
+    /// Submits a sync that makes every write submitted before it and all metadata durable
+    /// (`fsync`).
     ///
     /// # Errors
     /// As [`DirectFile::sync_data`].
-    pub async fn sync_data_async(&self) -> Result<()> {
-        self.sync(Verb::FlushData).await
+    pub fn sync_all(&self) -> Submitted {
+        self.sync(Verb::FlushAll)
     }
 
-    /// Makes every write submitted before the call and all metadata durable (`fsync`). Blocks.
+    /// Submits a change of the length, in order with the operations submitted before and after.
     ///
     /// # Errors
-    /// As [`DirectFile::sync_data`].
-    pub fn sync_all(&self) -> Result<()> {
-        wait::block_on(self.sync_all_async())
+    /// It ends with `InvalidInput` for a length beyond the largest file; with `NotPermitted` on a
+    /// handle for reading; with `Unsupported` on a block device; and with `Io` with the reason of
+    /// the system.
+    pub fn set_len(&self, length: u64) -> Submitted {
+        match self.may_set_len(length) {
+            Ok(()) => {
+                let asked = self.ask(Verb::SetLength(length));
+                Submitted::new(async { asked.await.0.map(drop) })
+            }
+            Err(error) => Submitted::failed(error),
+        }
     }
 
-    /// Asynchronous form of [`DirectFile::sync_all`].
-    ///
-    /// # Errors
-    /// As [`DirectFile::sync_data`].
-    pub async fn sync_all_async(&self) -> Result<()> {
-        self.sync(Verb::FlushAll).await
-    }
-
-    /// Truncates or extends the file, in order with the operations submitted before and after.
-    /// Blocks until the file system has done it.
-    ///
-    /// # Errors
-    /// `InvalidInput` for a length beyond the largest file; `NotPermitted` on a handle for reading;
-    /// `Unsupported` on a block device; `Io` with the reason of the system.
-    pub fn set_len(&self, length: u64) -> Result<()> {
-        wait::block_on(self.set_len_async(length))
-    }
-
-    /// Asynchronous form of [`DirectFile::set_len`].
-    ///
-    /// # Errors
-    /// As [`DirectFile::set_len`].
-    pub async fn set_len_async(&self, length: u64) -> Result<()> {
+    fn may_set_len(&self, length: u64) -> Result<()> {
         self.may_write()?;
         if self.inode.is_device() {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                "cannot change the size of a block device",
-            )
-            .at_path(&self.inode.path));
+            let what = "cannot change the size of a block device";
+            return Err(Error::new(ErrorKind::Unsupported, what).at_path(&self.inode.path));
         }
-        self.check_end(Some(length), length)?;
-        self.ask(Verb::SetLength(length)).await.0.map(|_| ())
+        self.check_end(Some(length), length)
     }
 
     /// Returns the size of the file in bytes, including every write that has ended.
+    #[allow(clippy::len_without_is_empty, reason = "as `std::fs::Metadata`")]
     #[must_use]
     pub fn len(&self) -> u64 {
         self.inode.length()
-    }
-
-    /// Returns whether the size of the file is 0.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Returns the alignment in bytes for I/O without a copy: of the offset, length and memory
@@ -238,44 +186,42 @@ impl DirectFile {
         self.inode.describe()
     }
 
-    /// Waits for every operation submitted before, closes the handle, and reports the last errors.
-    /// Flushes nothing. Blocks for at most
-    /// [`Builder::close_timeout`](crate::Builder::close_timeout).
+    /// Submits the close of the handle. It ends once every operation submitted before has ended, with
+    /// the last errors. Flushes nothing. A [`wait`](Submitted::wait) takes at most
+    /// [`Options::close_timeout`](crate::Options::close_timeout).
     ///
     /// # Errors
-    /// The error of a write or sync of this handle whose future was dropped; `TimedOut` if the
-    /// device did not finish in time.
-    pub fn close(self) -> Result<()> {
-        let (patience, path) = (self.patience, self.inode.path.clone());
-        let deadline = clock::instant().checked_add(patience);
-        wait::block_on_until(self.close_async(), deadline).unwrap_or_else(|| {
-            Err(Error::late(&path).remedy(
-                "operations in flight continue; Builder::on_error reports writes that fail",
-            ))
-        })
-    }
-
-    /// Asynchronous form of [`DirectFile::close`], without a timeout.
-    ///
-    /// # Errors
-    /// As [`DirectFile::close`].
-    pub async fn close_async(mut self) -> Result<()> {
-        self.shared.check()?;
-        let settled = self.ask(Verb::Settle).await.0.map(|_| ());
-        let settled = Undelivered::new(Arc::clone(&self.handle), settled);
-        let unreported = Undelivered::new(Arc::clone(&self.handle), self.handle.take());
-        if self.release() {
-            poll_fn(|context| self.inode.poll_close(&self.shared, context)).await;
+    /// It ends with the error of a write or sync of this handle that was dropped. The wait returns
+    /// `TimedOut` if the device did not finish in time.
+    pub fn close(mut self) -> Submitted {
+        if let Err(error) = self.shared.check() {
+            return Submitted::failed(error);
         }
-        settled.deliver()?;
-        unreported.deliver()
+        let (shared, path) = (Arc::clone(&self.shared), self.inode.path.clone());
+        let asked = self.ask(Verb::Settle);
+        let closed = async move {
+            let settled = asked.await.0.map(|_| ());
+            let settled = Undelivered::new(Arc::clone(&self.handle), settled);
+            let unreported = Undelivered::new(Arc::clone(&self.handle), self.handle.take());
+            if self.release() {
+                poll_fn(|context| self.inode.poll_close(&self.shared, context)).await;
+            }
+            settled.deliver()?;
+            unreported.deliver()
+        };
+        Submitted::closing(closed, shared, path)
     }
 
-    async fn sync(&self, verb: Verb) -> Result<()> {
-        self.shared.check()?;
+    fn sync(&self, verb: Verb) -> Submitted {
+        if let Err(error) = self.shared.check() {
+            return Submitted::failed(error);
+        }
         Counters::add(&self.shared.counters.syncs, 1);
-        self.ask(verb).await.0?;
-        self.handle.take()
+        let (asked, handle) = (self.ask(verb), Arc::clone(&self.handle));
+        Submitted::new(async move {
+            asked.await.0?;
+            handle.take()
+        })
     }
 
     fn ask(&self, verb: Verb) -> Asked {
@@ -348,6 +294,14 @@ impl DirectFile {
             return Ok(());
         }
         Err(Error::too_long(&self.inode.path, offset, end))
+    }
+
+    fn may_read(&self) -> Result<()> {
+        self.shared.check()?;
+        if self.open.read {
+            return Ok(());
+        }
+        Err(Error::for_writing(&self.inode.path))
     }
 
     fn may_write(&self) -> Result<()> {

@@ -54,16 +54,16 @@ struct Plugging {
 /// - when this thread syncs or closes a file.
 ///
 /// ```
-/// use forebay::{Engine, Open};
+/// use forebay::{Engine, OpenOptions};
 ///
 /// # fn main() -> forebay::Result<()> {
 /// # let directory = tempfile::tempdir_in(".").unwrap();
 /// # let path = directory.path().join("file");
 /// # std::fs::write(&path, vec![0; 65536]).unwrap();
 /// let engine = Engine::new()?;
-/// let file = engine.open_direct(&path, Open::read())?;
+/// let file = engine.open_direct(&path, OpenOptions::new().read(true))?;
 /// let plug = engine.plug();
-/// let reads: Vec<_> = (0..16).map(|at| file.read_at_async(vec![0; 4096], at * 4096)).collect();
+/// let reads: Vec<_> = (0..16).map(|at| file.read_at(vec![0; 4096], at * 4096)).collect();
 /// drop(plug);
 /// for read in reads {
 ///     assert_eq!(read.wait().0?, 4096);

@@ -5,7 +5,6 @@ mod direct_panic_tests;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use forebay_block::{Bio, Ended, Errno, Operation as Asked, Target};
 use forebay_cache::writeback::pace::Bound;
@@ -26,8 +25,8 @@ use crate::core::direct::turns::Room;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::limits::{DIRECT_OPERATIONS, MIN_CACHE_BYTES};
 use crate::core::open::common::Common;
-use crate::core::open::options::Open;
-use crate::core::settings::{OfContext, Settings};
+use crate::core::open::options::OpenOptions;
+use crate::core::options::{OfContext, Options};
 use crate::core::shared::{Parts, Shared};
 use crate::core::table::AnyInode;
 use crate::core::threads;
@@ -56,10 +55,10 @@ impl Bench {
         let report = Mutex::new(report);
         let (sender, inbox) = Sender::new(backend.waker());
         let (contexts, _) = Contexts::new(Choice::Auto, Arc::clone(&arena), None);
-        let settings = Settings {
+        let settings = Options {
             cache_bytes: Some(MIN_CACHE_BYTES),
             dirty_bytes: Some(1024 * 4096),
-            ..Settings::default()
+            ..Options::default()
         };
         let parts = Parts {
             arena,
@@ -143,7 +142,7 @@ impl Bench {
 }
 
 fn knobs() -> OfContext {
-    OfContext { flight: Bound::Depth(1), ..Settings::default().of_context() }
+    OfContext { flight: Bound::Depth(1), ..Options::default().of_context() }
 }
 
 fn operation(inode: &Arc<DirectInode>, handle: &Arc<Handle>, verb: Verb, length: u64) -> Operation {
@@ -239,13 +238,17 @@ fn contract_02_a_close_that_is_given_up_loses_no_error() {
     for is_taken_in in [false, true] {
         let mut bench = Bench::new();
         let inode = bench.open();
-        let file = DirectFile::new(Arc::clone(&bench.shared), inode, Open::write(), Duration::MAX);
-        let _read = file.read_at_async(vec![0; 4096], 8192);
-        drop(file.write_at_async(vec![0; 4096], 0));
+        let file = DirectFile::new(
+            Arc::clone(&bench.shared),
+            inode,
+            OpenOptions::new().read(true).write(true).clone(),
+        );
+        let _read = file.read_at(vec![0; 4096], 8192);
+        drop(file.write_at(vec![0; 4096], 0));
         bench.pump();
         let write = bench.bios().into_iter().find(|bio| bio.operation == Asked::Write).unwrap();
         bench.end(write, Err(Errno(libc::EIO)));
-        let mut close = Box::pin(file.close_async());
+        let mut close = Box::pin(file.close());
         let mut poll = || close.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         assert!(poll().is_pending(), "it waits for the write to be settled");
         bench.pump();

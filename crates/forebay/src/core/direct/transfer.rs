@@ -1,6 +1,7 @@
-//! The future of a direct read or write.
+//! The futures of direct operations.
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -11,6 +12,7 @@ use crate::core::direct::plug;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::shared::Shared;
 use crate::core::wait;
+use crate::platform::clock;
 
 /// Future of a direct read or write that has been submitted.
 ///
@@ -20,18 +22,18 @@ use crate::core::wait;
 /// an empty buffer is returned.
 ///
 /// ```
-/// use forebay::{Engine, Open, Transfer};
+/// use forebay::{Engine, OpenOptions, Transfer};
 ///
 /// # fn main() -> forebay::Result<()> {
 /// # let directory = tempfile::tempdir_in(".").unwrap();
 /// # let path = directory.path().join("file");
 /// # let engine = Engine::new()?;
-/// let file = engine.open_direct(&path, Open::create())?;
-/// let write: Transfer<Vec<u8>> = file.write_at_async(vec![1; 4096], 0);
+/// let file = engine.open_direct(&path, OpenOptions::new().read(true).write(true).create(true))?;
+/// let write: Transfer<Vec<u8>> = file.write_at(vec![1; 4096], 0);
 /// // The write is on its way; here is time for other work.
 /// let (result, buffer) = write.wait();
 /// assert_eq!((result?, buffer.len()), (4096, 4096));
-/// # file.close()
+/// # file.close().wait()
 /// # }
 /// ```
 #[derive(Debug)]
@@ -112,6 +114,81 @@ impl<B: DirectBuffer> Future for Transfer<B> {
             },
             Stage::Over => panic!("a transfer was polled after its end"),
         }
+    }
+}
+
+/// Future of a direct sync, change of length or close that has been submitted.
+///
+/// Dropping it cancels nothing: the operation ends, and the next sync or close of the handle reports
+/// its error.
+///
+/// ```
+/// use forebay::{Engine, OpenOptions, Submitted};
+///
+/// # fn main() -> forebay::Result<()> {
+/// # let directory = tempfile::tempdir_in(".").unwrap();
+/// # let path = directory.path().join("file");
+/// # let engine = Engine::new()?;
+/// let file = engine.open_direct(&path, OpenOptions::new().write(true).create(true))?;
+/// let sync: Submitted = file.sync_data();
+/// // The sync is on its way; here is time for other work.
+/// sync.wait()?;
+/// # file.close().wait()
+/// # }
+/// ```
+#[must_use = "it holds the result"]
+pub struct Submitted {
+    future: Pin<Box<dyn Future<Output = Result<()>> + Send>>,
+    /// Of a close.
+    closing: Option<(Arc<Shared>, PathBuf)>,
+}
+
+impl std::fmt::Debug for Submitted {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Submitted").finish_non_exhaustive()
+    }
+}
+
+impl Submitted {
+    pub(crate) fn new(future: impl Future<Output = Result<()>> + Send + 'static) -> Self {
+        Self { future: Box::pin(future), closing: None }
+    }
+
+    /// Creates an operation that was refused.
+    pub(crate) fn failed(error: Error) -> Self {
+        Self::new(std::future::ready(Err(error)))
+    }
+
+    /// As [`Submitted::new`], for the close of a file at a path.
+    pub(crate) fn closing(
+        future: impl Future<Output = Result<()>> + Send + 'static,
+        shared: Arc<Shared>,
+        path: PathBuf,
+    ) -> Self {
+        Self { closing: Some((shared, path)), ..Self::new(future) }
+    }
+
+    /// Waits for the end of the operation on this thread, for programs without an executor. Blocks.
+    ///
+    /// # Errors
+    /// Those of the operation; `WouldDeadlock` on a thread of the engine: then the operation ends
+    /// as if this had been dropped.
+    pub fn wait(self) -> Result<()> {
+        let Some((shared, path)) = self.closing else { return wait::block_on(self.future) };
+        let deadline = clock::instant().checked_add(shared.close_timeout());
+        wait::block_on_until(self.future, deadline).unwrap_or_else(|| {
+            Err(Error::late(&path).remedy(
+                "operations in flight continue; Builder::on_error reports writes that fail",
+            ))
+        })
+    }
+}
+
+impl Future for Submitted {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        self.future.as_mut().poll(context)
     }
 }
 

@@ -11,33 +11,31 @@ use forebay_cache::limits::PAGE;
 use crate::core::context::senders::Message;
 use crate::core::error::Result;
 use crate::core::inode::counts;
-use crate::core::knobs::{self, Knob};
-use crate::core::settings::Settings;
+use crate::core::knobs;
+use crate::core::options::Options;
 use crate::core::shared::Shared;
 use crate::core::stats::{OfQueue, Stats};
 use crate::core::user_code;
 
 impl Shared {
-    /// Returns the value of a knob.
-    pub(crate) fn get(&self, name: &str) -> Result<String> {
-        knobs::get(&self.settings(), name)
+    /// Returns the options.
+    pub(crate) fn options(&self) -> Options {
+        self.settings.lock().clone()
     }
 
-    /// Returns every knob.
-    pub(crate) fn knobs(&self) -> Vec<Knob> {
-        knobs::list(&self.settings())
-    }
-
-    /// Changes a knob. After an error nothing has changed.
-    pub(crate) fn set(self: &Arc<Self>, name: &str, value: &str) -> Result<()> {
+    /// Changes options. After an error nothing has changed.
+    pub(crate) fn change_options(
+        self: &Arc<Self>,
+        change: impl FnOnce(&mut Options) -> Result<()>,
+    ) -> Result<()> {
         self.check()?;
         let _spreading = self.spreading.lock();
-        let mut settings = self.settings();
+        let mut settings = self.settings.lock();
         let mut changed = settings.clone();
-        knobs::change(&mut changed, name, value)?;
-        knobs::check(&changed)?;
-        if changed.priority != settings.priority {
-            changed.priority.check()?;
+        change(&mut changed)?;
+        knobs::check_change(&settings, &changed)?;
+        if changed.context_priority != settings.context_priority {
+            changed.context_priority.check()?;
         }
         // This comes first because it may fail.
         if let Err(error) = self.spread(&changed) {
@@ -54,11 +52,12 @@ impl Shared {
     }
 
     /// Passes the values on to the parts that use them. Adds the tasks to wake to `wakers`.
-    fn apply(&self, settings: &Settings, wakers: &mut Vec<Waker>) {
-        self.set_caching(settings.caching);
-        if self.set_reserving(settings.reserving) {
+    fn apply(&self, settings: &Options, wakers: &mut Vec<Waker>) {
+        self.set_uncached(settings.uncached);
+        let reserving = settings.prealloc.into();
+        if self.set_reserving(reserving) {
             for inode in self.table().inodes() {
-                inode.lock().cache.change_reserving(settings.reserving);
+                inode.lock().cache.change_reserving(reserving);
             }
         }
         if self.level.set_throttle(settings.throttle(), wakers) {
@@ -67,10 +66,6 @@ impl Shared {
             }
         }
         self.send(Message::Knobs(settings.of_context()));
-    }
-
-    fn settings(&self) -> crate::platform::sync::MutexGuard<'_, Settings> {
-        self.settings.lock()
     }
 }
 

@@ -22,7 +22,7 @@ use crate::core::engine::owner::{Owner, wait_for};
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::lease::lock_out_engines;
 use crate::core::open::common::Common;
-use crate::core::open::options::Open;
+use crate::core::open::options::OpenOptions;
 use crate::core::open::{Entering, Strategy};
 use crate::core::shared::Shared;
 use crate::core::table::AnyInode;
@@ -33,30 +33,30 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::open`]; also `Busy` if this engine has the file open through the cache, and
-    /// `InvalidInput` for [`Open::append`].
-    pub fn open_direct(&self, path: impl AsRef<Path>, open: Open) -> Result<DirectFile> {
+    /// `InvalidInput` for [`OpenOptions::append`].
+    pub fn open_direct(&self, path: impl AsRef<Path>, options: &OpenOptions) -> Result<DirectFile> {
         let path = path.as_ref();
-        self.may_open(path, &open)?;
+        let open = self.may_open(path, options)?;
         if open.append {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
                 "cannot open a direct handle for appending",
             )
             .at_path(path)
-            .remedy("open it with Open::create and write at DirectFile::len"));
+            .remedy("open it for writing, and write at DirectFile::len"));
         }
-        let file = self.open_past(path, &open);
+        let file = self.open_past(path, open);
         // The file is dropped if the engine was shut down meanwhile.
         self.owner.shared.check()?;
         file
     }
 
-    fn open_past(&self, path: &Path, open: &Open) -> Result<DirectFile> {
-        let inode = self.find(path, open)?;
-        let shared = Arc::clone(&self.owner.shared);
-        let file = DirectFile::new(shared, inode, open.clone(), self.owner.patience);
-        if open.truncate && !file.is_empty() {
-            file.set_len(0)?;
+    fn open_past(&self, path: &Path, open: OpenOptions) -> Result<DirectFile> {
+        let inode = self.find(path, &open)?;
+        let (shared, is_cut) = (Arc::clone(&self.owner.shared), open.truncate);
+        let file = DirectFile::new(shared, inode, open);
+        if is_cut && file.len() > 0 {
+            file.set_len(0).wait()?;
         }
         Ok(file)
     }
@@ -111,7 +111,12 @@ impl Strategy for DirectInode {
     }
 
     /// The context gets the message about a new descriptor before any write of the new handle.
-    fn permit_writes(self: &Arc<Self>, engine: &Engine, path: &Path, open: &Open) -> Result<()> {
+    fn permit_writes(
+        self: &Arc<Self>,
+        engine: &Engine,
+        path: &Path,
+        open: &OpenOptions,
+    ) -> Result<()> {
         if self.file.access() == Access::Read {
             Engine::open_for_writing(path, open, &self.file)?;
             engine.owner.shared.send(Message::Renew(AnyInode::Direct(Arc::clone(self))));

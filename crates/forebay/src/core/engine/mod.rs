@@ -6,20 +6,19 @@ use std::time::Duration;
 
 use forebay_block::Target;
 
-use crate::core::answer::Undelivered;
 use crate::core::batch::Batch;
 use crate::core::context::start::Contexts;
 use crate::core::engine::owner::{Control, Last, Life, Owner};
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::File;
 use crate::core::inode::Inode;
-use crate::core::knobs::Knob;
 use crate::core::lease;
-use crate::core::open::options::Open;
+use crate::core::open::options::OpenOptions;
+use crate::core::options::Options;
 use crate::core::recovery::KeeperState;
 use crate::core::shared::{Parts, Shared};
 use crate::core::stats::Stats;
-use crate::core::sync::together;
+use crate::core::sync::together::{self, SyncManyError};
 use crate::core::wait;
 use crate::platform::sync::Mutex;
 use crate::platform::{LeaseWatch, thread};
@@ -35,7 +34,7 @@ pub(crate) use self::owner::Serving;
 /// A program normally has one engine and opens all its files with it. Clones share the same engine.
 ///
 /// Dropping the last clone writes everything out and waits for that, up to
-/// [`Builder::close_timeout`](crate::Builder::close_timeout). Errors go to
+/// [`Options::close_timeout`](crate::Options::close_timeout). Errors go to
 /// [`Builder::on_error`](crate::Builder::on_error). [`Engine::shutdown`] does the same and returns
 /// the error. Remaining handles then fail with `Shutdown`.
 ///
@@ -45,13 +44,13 @@ pub(crate) use self::owner::Serving;
 ///
 /// ```
 /// use std::time::Duration;
-/// use forebay::{Engine, Open};
+/// use forebay::{Engine, OpenOptions};
 ///
 /// # fn main() -> forebay::Result<()> {
 /// # let directory = tempfile::tempdir_in(".").unwrap();
 /// # let path = directory.path().join("file");
 /// let engine = Engine::new()?;
-/// let file = engine.open(&path, Open::create())?;
+/// let file = engine.open(&path, OpenOptions::new().read(true).write(true).create(true))?;
 /// file.write_at(b"hello", 0)?;
 /// file.close()?;
 /// engine.shutdown(Duration::from_secs(10))
@@ -74,7 +73,6 @@ impl Engine {
     pub(crate) fn assemble(
         parts: Parts,
         watch_keeper: impl FnOnce(&Arc<Shared>) -> Result<()>,
-        patience: Duration,
     ) -> Result<Self> {
         let alive = parts.keeper.as_ref().and_then(|keeper| keeper.alive());
         let arena = Arc::clone(&parts.arena);
@@ -96,7 +94,6 @@ impl Engine {
             leases: watch,
             ended,
             description,
-            patience,
             life: Life::default(),
             control: Mutex::default(),
         };
@@ -126,72 +123,72 @@ impl Engine {
     ///   truncating a block device.
     /// - `NotPermitted` for writing to a block device that is already open in this engine and could
     ///   only be opened for reading.
-    /// - `InvalidInput` for [`Open::truncate`] with a handle for reading.
+    /// - `InvalidInput` for [options](OpenOptions) that contradict each other.
     /// - `Shutdown` if the engine was shut down before the open ended.
-    pub fn open(&self, path: impl AsRef<Path>, open: Open) -> Result<File> {
+    pub fn open(&self, path: impl AsRef<Path>, options: &OpenOptions) -> Result<File> {
         let path = path.as_ref();
-        self.may_open(path, &open)?;
-        let file = self.open_cached(path, &open);
+        let open = self.may_open(path, options)?;
+        let file = self.open_cached(path, open);
         // Dropped if the engine was shut down meanwhile.
         self.owner.shared.check()?;
         file
     }
 
-    fn open_cached(&self, path: &Path, open: &Open) -> Result<File> {
-        self.handle(self.find(path, open)?, open.clone())
+    fn open_cached(&self, path: &Path, open: OpenOptions) -> Result<File> {
+        self.handle(self.find(path, &open)?, open)
     }
 
     /// Returns a handle of a file that is counted in the table.
-    pub(crate) fn handle(&self, inode: Arc<Inode>, open: Open) -> Result<File> {
+    pub(crate) fn handle(&self, inode: Arc<Inode>, open: OpenOptions) -> Result<File> {
         let (shared, is_cut) = (Arc::clone(&self.owner.shared), open.truncate);
-        let file = File::new(shared, inode, open, self.owner.patience);
-        if is_cut && !file.is_empty()? {
+        let file = File::new(shared, inode, open);
+        if is_cut && file.len()? > 0 {
             file.set_len_unchecked(0)?;
         }
         Ok(file)
     }
 
     /// Makes all data of several files durable that was accepted before the call. It takes fewer
-    /// commits of the journal and flushes of the device than a sync of each. Returns a result for
-    /// each file, as [`File::sync_data`] does. Blocks.
+    /// commits of the journal and flushes of the device than a sync of each. Blocks.
     ///
     /// Only these files are written. The file system may have to commit changes of other files with
     /// theirs, and the device flushes its whole cache.
     ///
     /// ```
-    /// use forebay::{Engine, Open};
+    /// use forebay::{Engine, OpenOptions};
     ///
     /// # fn main() -> forebay::Result<()> {
     /// # let directory = tempfile::tempdir_in(".").unwrap();
     /// let engine = Engine::new()?;
-    /// let open = |name: &str| engine.open(directory.path().join(name), Open::create());
+    /// let mut options = OpenOptions::new();
+    /// options.write(true).create(true);
+    /// let open = |name: &str| engine.open(directory.path().join(name), &options);
     /// let (table, index) = (open("table")?, open("index")?);
     /// table.write_at(b"rows", 0)?;
     /// index.write_at(b"keys", 0)?;
-    /// for result in engine.sync_many(&[&table, &index]) {
-    ///     result?;
-    /// }
+    /// engine.sync_many(&[&table, &index])?;
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
-    /// Each result as from [`File::sync_data`]; `InvalidInput` for a file of another engine. An
-    /// error of one file does not stop the others.
-    pub fn sync_many(&self, files: &[&File]) -> Vec<Result<()>> {
+    /// [`SyncManyError`] has the index and the error of each file that may not be durable: an error
+    /// as from [`File::sync_data`], or `InvalidInput` for a file of another engine. An error of one
+    /// file does not stop the others.
+    pub fn sync_many(&self, files: &[&File]) -> std::result::Result<(), SyncManyError> {
         if wait::may_block().is_err() {
-            return files.iter().map(|_| wait::may_block()).collect();
+            return SyncManyError::check(files.iter().map(|_| wait::may_block()).collect());
         }
         wait::drive(self.sync_many_async(files))
     }
 
     /// Asynchronous form of [`Engine::sync_many`]. Dropping the future does not stop what has
     /// begun.
-    ///
-    /// # Errors
-    /// As [`Engine::sync_many`].
-    pub async fn sync_many_async(&self, files: &[&File]) -> Vec<Result<()>> {
-        together::sync(&self.owner.shared, files).await
+    pub(crate) async fn sync_many_async(
+        &self,
+        files: &[&File],
+    ) -> std::result::Result<(), SyncManyError> {
+        SyncManyError::check(together::sync(&self.owner.shared, files).await)
     }
 
     /// Begins a batch: many new files that become durable, and get their names, together. Does not
@@ -201,63 +198,49 @@ impl Engine {
         Batch::new(&self.owner.shared)
     }
 
-    /// Changes a knob of the running engine by name, such as `set("dirty_age", "500ms")`.
+    /// Returns the options of the engine. Does not block.
+    #[must_use]
+    pub fn options(&self) -> Options {
+        self.owner.shared.options()
+    }
+
+    /// Changes the options of the running engine, except those that are fixed once it is built
+    /// (`cache_bytes`, `buffer_bytes` and `backend`). Does not block, except to start the threads
+    /// of more `contexts`.
     ///
-    /// Does not block, except to start the threads of more `contexts`. A change takes effect from
-    /// the next pass of each context on. Lower limits of dirty bytes make writers wait until enough
-    /// is written. Files that move to another context keep their writes in flight.
-    /// Space reserved before a change of `prealloc` is given back when its file is closed.
-    ///
-    #[doc = include_str!("../knobs.md")]
+    /// A change takes effect from the next pass of each context on. Lower limits of dirty bytes make
+    /// writers wait until enough is written. Files that move to another context keep their writes in
+    /// flight. Space reserved before a change of `prealloc` is given back when its file is closed.
     ///
     /// ```
+    /// use std::time::Duration;
+    /// use forebay::{Engine, Options};
+    ///
     /// # fn main() -> forebay::Result<()> {
-    /// let engine = forebay::Engine::new()?;
-    /// engine.set("dirty_age", "500ms")?;
-    /// assert_eq!(engine.get("dirty_age")?, "500ms");
+    /// let engine = Engine::new()?;
+    /// engine.set_options(Options { dirty_age: Duration::from_millis(500), ..engine.options() })?;
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
     /// After an error nothing has changed.
-    /// - `InvalidInput` for an unknown name, an invalid value, a value that does not fit the other
-    ///   knobs, or a knob that is fixed; the message lists what is valid.
+    /// - `InvalidInput` for an invalid value, values that do not fit each other, or a change of an
+    ///   option that is fixed; the message lists what is valid.
+    /// - `NotPermitted` if `context_priority` is `Realtime` and the system does not allow it.
     /// - `Io` or `Unsupported` if another context could not be started.
     /// - `Shutdown` if the engine was shut down.
-    pub fn set(&self, name: &str, value: &str) -> Result<()> {
-        self.owner.shared.set(name, value)
-    }
-
-    /// Returns the value of a knob, as [`Engine::set`] takes it. Does not block.
-    ///
-    /// # Errors
-    /// `InvalidInput` for an unknown name; the message lists the known names.
-    pub fn get(&self, name: &str) -> Result<String> {
-        self.owner.shared.get(name)
-    }
-
-    /// Returns every knob with its value, its valid values and its meaning. Does not block.
-    #[must_use]
-    pub fn knobs(&self) -> Vec<Knob> {
-        self.owner.shared.knobs()
+    pub fn set_options(&self, options: Options) -> Result<()> {
+        self.owner.shared.change_options(|now| {
+            *now = options;
+            Ok(())
+        })
     }
 
     /// Returns the counters of the engine since it was built. Does not block.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.owner.shared.stats()
-    }
-
-    /// Returns a histogram of how long finished requests waited before their callers were woken, so
-    /// that several callers are woken together. Does not block.
-    ///
-    /// Each entry is the lower edge of a bucket and its count, shortest first, with four buckets
-    /// per doubling; the edge is zero for completions that were not held. Waits inside the
-    /// kernel (io_uring's `min_wait`) are not included.
-    #[must_use]
-    pub fn holds(&self) -> Vec<(Duration, u64)> {
-        self.owner.shared.holds()
     }
 
     /// Returns the state of the keeper, or `None` if the engine was built without one
@@ -311,46 +294,5 @@ impl Engine {
     /// locked until it is done.
     pub fn shutdown(&self, timeout: Duration) -> Result<()> {
         self.owner.shutdown(timeout)
-    }
-}
-
-impl Engine {
-    /// Asynchronous form of [`Engine::open`]. The open is made on a thread of the library, so the
-    /// executor's thread does not block, and this form may be used on a thread of the engine too.
-    ///
-    /// The open starts with the first poll. Dropping the future after that does not stop it: the
-    /// file may be created, and is closed again at once.
-    ///
-    /// # Errors
-    /// As [`Engine::open`]; `Io` if no thread could be started.
-    ///
-    /// ```
-    /// use forebay::{Engine, Open};
-    ///
-    /// async fn note(engine: &Engine, path: &std::path::Path) -> forebay::Result<()> {
-    ///     let file = engine.open_async(path, Open::append()).await?;
-    ///     file.append_async(b"noted\n").await?;
-    ///     file.sync_data_async().await?;
-    ///     file.close_async().await
-    /// }
-    /// ```
-    pub async fn open_async(&self, path: impl AsRef<Path>, open: Open) -> Result<File> {
-        let shared = &self.owner.shared;
-        shared.check()?;
-        let (engine, path) = (self.clone(), path.as_ref().to_owned());
-        wait::offload(shared, move || engine.open(path, open)).await
-    }
-
-    /// Asynchronous form of [`Engine::shutdown`]. The shutdown starts with the first poll, on a
-    /// thread of the library. Dropping the future after that does not stop it;
-    /// [`Builder::on_error`](crate::Builder::on_error) gets its error then.
-    ///
-    /// # Errors
-    /// As [`Engine::shutdown`], without `WouldDeadlock`; `Io` if no thread could be started.
-    pub async fn shutdown_async(&self, timeout: Duration) -> Result<()> {
-        self.owner.check_parent()?;
-        let owner = Arc::clone(&self.owner.0);
-        let end = move || Ok(Undelivered::new(Arc::clone(&owner.shared), owner.shutdown(timeout)));
-        wait::offload(&self.owner.shared, end).await?.deliver()
     }
 }

@@ -36,7 +36,6 @@ pub(crate) struct Owner {
     pub(crate) leases: LeaseWatch,
     pub(crate) ended: Arc<ThreadsEnd>,
     pub(crate) description: String,
-    pub(crate) patience: Duration,
     pub(crate) life: Life,
     pub(crate) control: Mutex<Control>,
 }
@@ -44,7 +43,7 @@ pub(crate) struct Owner {
 impl Owner {
     /// Shuts down, and reports an error.
     fn end(&self) {
-        if let Err(error) = self.shutdown(self.patience) {
+        if let Err(error) = self.shutdown(self.shared.close_timeout()) {
             self.shared.report(&error);
         }
     }

@@ -13,16 +13,16 @@ use crate::platform::{FileTime, Times};
 /// Attributes of a file, as [`File::metadata`] returns them.
 ///
 /// ```
-/// use forebay::{Engine, Open};
+/// use forebay::{Engine, OpenOptions};
 ///
 /// # fn main() -> forebay::Result<()> {
 /// # let directory = tempfile::tempdir_in(".").unwrap();
 /// # let path = directory.path().join("file");
 /// # let engine = Engine::new()?;
-/// let file = engine.open(&path, Open::create().mode(0o600))?;
+/// let file = engine.open(&path, OpenOptions::new().read(true).write(true).create(true).mode(0o600))?;
 /// file.write_at(b"hello", 0)?;
 /// let metadata = file.metadata()?;
-/// assert_eq!((metadata.len, metadata.permissions(), metadata.links), (5, 0o600, 1));
+/// assert_eq!((metadata.len, metadata.mode & 0o7777, metadata.links), (5, 0o600, 1));
 /// # file.close()
 /// # }
 /// ```
@@ -45,22 +45,13 @@ pub struct Metadata {
     pub device: u64,
     /// Inode number. For a block device, a number that no file has.
     pub inode: u64,
-    /// Time of the last read that reached the file system. Reads from memory do not count; see
-    /// [`File::touch_accessed`].
+    /// Time of the last read that reached the file system. Reads from memory do not count.
     pub accessed: FileTime,
     /// Time of the last write that reached the file system. Accepted data that is not written yet
     /// does not count.
     pub modified: FileTime,
     /// Time of the last change of an attribute in the file system.
     pub changed: FileTime,
-}
-
-impl Metadata {
-    /// Returns the permission bits.
-    #[must_use]
-    pub fn permissions(&self) -> u32 {
-        self.mode & 0o7777
-    }
 }
 
 impl File {
@@ -91,22 +82,6 @@ impl File {
         })
     }
 
-    /// Sets `O_NOATIME` for all handles of the file until the last one is closed: reads leave the
-    /// time of the last access as it is. Otherwise each read that is not served from memory moves
-    /// it by the rules of the mount, and so does a write of a part of a page, which is read first.
-    ///
-    /// Does nothing if this process may not set that: it has to own the file or be root.
-    pub fn leave_accessed(&self) {
-        self.inode.file.leave_accessed();
-    }
-
-    /// Moves the time of the last access as a read of the file system does, by the rules of its
-    /// mount (`relatime`, `noatime`). For programs whose reads from memory have to be seen. The
-    /// time of the last change stays.
-    pub fn touch_accessed(&self) {
-        self.inode.file.touch_accessed();
-    }
-
     /// Sets times of the file. Blocks until all data accepted before is written, because the
     /// writing would set the time of the last write again. Later writes do.
     ///
@@ -118,13 +93,13 @@ impl File {
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};
-    /// use forebay::{Engine, Open, Times};
+    /// use forebay::{Engine, OpenOptions, Times};
     ///
     /// # fn main() -> forebay::Result<()> {
     /// # let directory = tempfile::tempdir_in(".").unwrap();
     /// # let path = directory.path().join("file");
     /// # let engine = Engine::new()?;
-    /// let file = engine.open(&path, Open::create())?;
+    /// let file = engine.open(&path, OpenOptions::new().read(true).write(true).create(true))?;
     /// let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
     /// file.set_times(Times { modified: Some(then), ..Times::default() })?;
     /// assert_eq!(file.metadata()?.modified, then);
@@ -136,10 +111,7 @@ impl File {
     }
 
     /// Asynchronous form of [`File::set_times`]. If the future is dropped, the times may be set.
-    ///
-    /// # Errors
-    /// As [`File::set_times`]; `Io` if no thread could be started.
-    pub async fn set_times_async(&self, times: Times) -> Result<()> {
+    pub(crate) async fn set_times_async(&self, times: Times) -> Result<()> {
         self.may_write()?;
         // Reserved space is given back, too: that would set the time when the file is closed.
         let written = self.ask(TicketKind::Release).await;
@@ -160,24 +132,7 @@ impl File {
     }
 }
 
-/// Extents and allocated space of a file, as [`File::layout`](crate::File::layout) returns them.
-///
-/// ```
-/// # use forebay::{Engine, ErrorKind, Open};
-/// # fn main() -> forebay::Result<()> {
-/// # let directory = tempfile::tempdir_in(".").unwrap();
-/// # let path = directory.path().join("file");
-/// # let engine = Engine::new()?;
-/// let file = engine.open(&path, Open::create())?;
-/// file.write_at(&[1; 65536], 0)?;
-/// file.sync_data()?;
-/// match file.layout() {
-///     Ok(layout) => println!("{} bytes in {} extents", layout.allocated_bytes, layout.extents),
-///     Err(error) => assert_eq!(error.kind(), ErrorKind::Unsupported),   // such as tmpfs
-/// }
-/// # file.close()
-/// # }
-/// ```
+/// Extents and allocated space of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Layout {
@@ -200,11 +155,5 @@ impl Layout {
                 .because(error)
         })?;
         Ok(Self { extents: extents.count, allocated_bytes: extents.bytes, reserved_bytes })
-    }
-
-    /// Returns the mean size of an extent in bytes, or 0 if the file has none.
-    #[must_use]
-    pub fn mean_extent_bytes(&self) -> u64 {
-        self.allocated_bytes.checked_div(self.extents).unwrap_or(0)
     }
 }

@@ -31,7 +31,7 @@ impl File {
     /// Copies the whole content of this file to the start of `to`, and makes `to` as long. Returns
     /// the number of bytes.
     pub(crate) async fn copy_to(&self, to: &File) -> Result<u64> {
-        self.shared.check()?;
+        self.may_read()?;
         to.may_write_at()?;
         if self.inode.identity == to.inode.identity {
             let what = "cannot copy a file to itself";
@@ -117,7 +117,7 @@ impl Engine {
     ///
     /// The copy has all data accepted by `from` before the call. It is in the cache, like any
     /// written data: a sync of `to` makes it durable. Reading runs ahead of writing, in a few
-    /// MiB of memory beside the cache. If the handles are [uncached](crate::Open::uncached), the
+    /// MiB of memory beside the cache. If the handles are [uncached](crate::OpenOptions::uncached), the
     /// copied pages leave the cache at once, so a large copy evicts nothing else.
     ///
     /// Writes to either file during the copy may be missing from it. Holes become zeroes.
@@ -128,15 +128,15 @@ impl Engine {
     /// `InvalidInput` if both are the same file. After an error, `to` has unspecified content.
     ///
     /// ```
-    /// use forebay::{Engine, Open};
+    /// use forebay::{Engine, OpenOptions};
     ///
     /// # fn main() -> forebay::Result<()> {
     /// # let directory = tempfile::tempdir_in(".").unwrap();
     /// # let (one, other) = (directory.path().join("one"), directory.path().join("other"));
     /// # std::fs::write(&one, b"hello").unwrap();
     /// let engine = Engine::new()?;
-    /// let from = engine.open(&one, Open::read().uncached(true))?;
-    /// let to = engine.open(&other, Open::create().uncached(true))?;
+    /// let from = engine.open(&one, OpenOptions::new().read(true).uncached(true))?;
+    /// let to = engine.open(&other, OpenOptions::new().write(true).create(true).uncached(true))?;
     /// assert_eq!(engine.copy(&from, &to)?, 5);
     /// to.sync_all()?;
     /// # to.close()
@@ -148,10 +148,7 @@ impl Engine {
 
     /// Asynchronous form of [`Engine::copy`]. The data is copied while the future is polled; a
     /// dropped future leaves `to` with unspecified content.
-    ///
-    /// # Errors
-    /// As [`Engine::copy`].
-    pub async fn copy_async(&self, from: &File, to: &File) -> Result<u64> {
+    pub(crate) async fn copy_async(&self, from: &File, to: &File) -> Result<u64> {
         self.owner.shared.check()?;
         from.copy_to(to).await
     }

@@ -14,7 +14,6 @@ use crate::core::file::File;
 use crate::core::inode::Inode;
 use crate::core::inode::change::After;
 use crate::core::open::close::{close_here, poll_closed};
-use crate::core::space::unmark;
 use crate::core::stats::Counters;
 use crate::core::sync::SyncCall;
 use crate::core::sync::lead::Leads;
@@ -29,6 +28,8 @@ impl File {
     ///
     /// Afterwards the data survives the death of this process, and other programs see it. It does
     /// not survive a power cut: that takes a sync. A sync that follows soon has less to write.
+    /// Dropping the handle after it has nothing left to write: so a handle that is shared, and
+    /// cannot be closed, loses no error.
     ///
     /// # Errors
     /// `Io`, or `NoSpace` if space or quota is missing, while a page cannot be written. The page
@@ -40,53 +41,12 @@ impl File {
 
     /// Asynchronous form of [`File::write_out`]. The writing starts with the first poll, and
     /// dropping the future does not stop it.
-    ///
-    /// # Errors
-    /// As [`File::write_out`].
-    pub async fn write_out_async(&self) -> Result<()> {
+    pub(crate) async fn write_out_async(&self) -> Result<()> {
         self.shared.check()?;
         let result = self.ask(TicketKind::WriteOut).await;
         self.and_unreported(result)
     }
 
-    /// Writes the file out and reports the last errors, as [`File::close`] does, but keeps the
-    /// handle. Blocks for at most [`Builder::close_timeout`](crate::Builder::close_timeout).
-    ///
-    /// It is for handles that cannot be closed, because they are behind a reference or shared by an
-    /// `Arc`. If nothing is written after it, dropping the handle later loses no error. The last
-    /// handle of a file also gives back reserved space. The handle stays usable; a later write
-    /// needs another `finish`.
-    ///
-    /// # Errors
-    /// As [`File::close`].
-    pub fn finish(&self) -> Result<()> {
-        let deadline = clock::instant().checked_add(self.patience);
-        wait::block_on_until(self.finish_async(), deadline).unwrap_or_else(|| {
-            Err(Error::late(&self.inode.path)
-                .remedy("the writing continues; Builder::on_error reports its errors"))
-        })
-    }
-
-    /// Asynchronous form of [`File::finish`], without a timeout. Dropping the future does not stop
-    /// the writing.
-    ///
-    /// # Errors
-    /// As [`File::close`].
-    pub async fn finish_async(&self) -> Result<()> {
-        self.shared.check()?;
-        let is_last = self.shared.table().is_last(self.inode.identity) == Last::Yes;
-        let request = if is_last { TicketKind::Release } else { TicketKind::WriteOut };
-        let result = self.ask(request).await;
-        if is_last && result.is_ok() {
-            let inode = Arc::clone(&self.inode);
-            self.inode.aside.run(move || unmark(&inode));
-        }
-        // A caller that does not sync gets the error of a failed flush here.
-        self.and_unreported(result.and(self.flushed()))
-    }
-}
-
-impl File {
     /// Makes all data accepted before the call durable (`fdatasync`). Blocks.
     ///
     /// It covers writes by all handles of the file. The first sync of a file that this engine
@@ -103,10 +63,7 @@ impl File {
     }
 
     /// Asynchronous form of [`File::sync_data`]. Dropping the future does not stop it.
-    ///
-    /// # Errors
-    /// As [`File::sync_data`].
-    pub async fn sync_data_async(&self) -> Result<()> {
+    pub(crate) async fn sync_data_async(&self) -> Result<()> {
         self.sync(TicketKind::FlushData).await
     }
 
@@ -119,10 +76,7 @@ impl File {
     }
 
     /// Asynchronous form of [`File::sync_all`]. Dropping the future does not stop it.
-    ///
-    /// # Errors
-    /// As [`File::sync_data`].
-    pub async fn sync_all_async(&self) -> Result<()> {
+    pub(crate) async fn sync_all_async(&self) -> Result<()> {
         self.sync(TicketKind::FlushAll).await
     }
 
@@ -134,7 +88,7 @@ impl File {
     }
 
     /// Writes the file out, closes the handle, and reports the last errors. Blocks for at most
-    /// [`Builder::close_timeout`](crate::Builder::close_timeout).
+    /// [`Options::close_timeout`](crate::Options::close_timeout).
     ///
     /// Written data is not flushed: call a sync before, if data must survive a power cut. Closing
     /// the last handle gives back reserved space. If nothing is left to write, the calling thread
@@ -145,8 +99,8 @@ impl File {
     /// As [`File::sync_data`]; `TimedOut` if the device did not finish in time. The writing then
     /// continues, and [`Builder::on_error`](crate::Builder::on_error) reports its errors.
     pub fn close(self) -> Result<()> {
-        let (patience, path) = (self.patience, self.inode.path.clone());
-        let deadline = clock::instant().checked_add(patience);
+        let (timeout, path) = (self.shared.close_timeout(), self.inode.path.clone());
+        let deadline = clock::instant().checked_add(timeout);
         wait::block_on_until(self.close_async(), deadline).unwrap_or_else(|| {
             Err(Error::late(&path)
                 .remedy("the writing continues; Builder::on_error reports its errors"))
@@ -154,10 +108,7 @@ impl File {
     }
 
     /// Asynchronous form of [`File::close`], without a timeout.
-    ///
-    /// # Errors
-    /// As [`File::close`].
-    pub async fn close_async(mut self) -> Result<()> {
+    pub(crate) async fn close_async(mut self) -> Result<()> {
         self.shared.check()?;
         let (id, last) = self.release(ask_to_close);
         let ticket = match last {

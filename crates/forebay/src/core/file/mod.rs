@@ -11,7 +11,6 @@ mod endings;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
 
 use forebay_cache::limits::MAX_OFFSET;
 use forebay_cache::{Caching, Liberties};
@@ -19,7 +18,7 @@ use forebay_cache::{Caching, Liberties};
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::attributes::Layout;
 use crate::core::inode::Inode;
-use crate::core::open::options::Open;
+use crate::core::open::options::OpenOptions;
 use crate::core::read::file_length;
 use crate::core::shared::Shared;
 use crate::core::wait;
@@ -38,13 +37,13 @@ use crate::core::wait;
 /// future of a sync does not stop the sync.
 ///
 /// ```
-/// use forebay::{Engine, Open};
+/// use forebay::{Engine, OpenOptions};
 ///
 /// # fn main() -> forebay::Result<()> {
 /// # let directory = tempfile::tempdir_in(".").unwrap();
 /// # let path = directory.path().join("file");
 /// let engine = Engine::new()?;
-/// let file = engine.open(&path, Open::create())?;
+/// let file = engine.open(&path, OpenOptions::new().read(true).write(true).create(true))?;
 /// file.write_at(b"hello world", 0)?;
 /// let mut word = [0; 5];
 /// assert_eq!(file.read_at(&mut word, 6)?, 5);
@@ -56,8 +55,7 @@ use crate::core::wait;
 pub struct File {
     pub(crate) shared: Arc<Shared>,
     pub(crate) inode: Arc<Inode>,
-    pub(crate) open: Open,
-    pub(super) patience: Duration,
+    pub(crate) open: OpenOptions,
     /// Number of the last page error that this handle has reported.
     pub(super) seen: AtomicU64,
     pub(super) closed: bool,
@@ -73,13 +71,8 @@ impl std::fmt::Debug for File {
 }
 
 impl File {
-    pub(crate) fn new(
-        shared: Arc<Shared>,
-        inode: Arc<Inode>,
-        open: Open,
-        patience: Duration,
-    ) -> Self {
-        Self { shared, inode, open, patience, seen: AtomicU64::new(0), closed: false }
+    pub(crate) fn new(shared: Arc<Shared>, inode: Arc<Inode>, open: OpenOptions) -> Self {
+        Self { shared, inode, open, seen: AtomicU64::new(0), closed: false }
     }
 
     /// Returns whether pages that it writes and reads stay in memory.
@@ -97,17 +90,9 @@ impl File {
     ///
     /// # Errors
     /// `Open` with the reason of the file system.
-    #[allow(clippy::len_without_is_empty, reason = "it is there")]
+    #[allow(clippy::len_without_is_empty, reason = "as `std::fs::Metadata`")]
     pub fn len(&self) -> Result<u64> {
         file_length(&self.inode, &self.shared)
-    }
-
-    /// Returns whether the size of the file is 0.
-    ///
-    /// # Errors
-    /// As [`File::len`].
-    pub fn is_empty(&self) -> Result<bool> {
-        Ok(self.len()? == 0)
     }
 
     /// Returns the path that the first handle of the file was opened with. The file may have been
@@ -120,7 +105,7 @@ impl File {
     /// Returns how the file is accessed: `direct`, or `buffered: ` and the reason why direct I/O is
     /// not possible. `; shared` follows if other programs may have the file open, with the reason
     /// if a lease does not count on its file system; `; alone as promised` follows if
-    /// [`Open::exclusive`] takes the place of the lease.
+    /// [`OpenOptions::assume_exclusive`] takes the place of the lease.
     #[must_use]
     pub fn describe(&self) -> String {
         let way = self.inode.describe();
@@ -134,22 +119,12 @@ impl File {
         }
     }
 
-    /// Returns the number of the writeback context that the file belongs to now, from 0. The knob
-    /// `affinity` ([`Engine::set`](crate::Engine::set)) decides it.
-    #[must_use]
-    pub fn context(&self) -> usize {
-        self.inode.placement.context()
-    }
-
-    /// Returns the extents of the file and the space reserved for it. Blocks: the file system
-    /// writes out what the page cache of the kernel holds of the file.
-    ///
-    /// Data that the engine has not written yet is not included.
+    /// Returns the extents of the file and the space reserved for it. Blocks.
     ///
     /// # Errors
     /// `Unsupported` on a block device, or if the file system does not report extents;
     /// `WouldDeadlock` on a thread of the engine.
-    pub fn layout(&self) -> Result<Layout> {
+    pub(crate) fn layout(&self) -> Result<Layout> {
         self.shared.check()?;
         wait::may_block()?;
         Layout::of(&self.inode)
@@ -164,7 +139,7 @@ impl File {
             );
             return Err(error
                 .at_path(&self.inode.path)
-                .remedy("use append, or open the file with Open::write"));
+                .remedy("use append, or open the file with write instead"));
         }
         Ok(())
     }

@@ -16,9 +16,9 @@ fn values_are_read_with_their_units() {
 
 #[test]
 fn a_flight_is_a_depth_or_a_time() {
-    assert_eq!(bound("7"), Some(Bound::Depth(7)));
-    assert_eq!(bound("112"), Some(Bound::Depth(FLIGHT)));
-    assert_eq!(bound("time=2000"), Some(Bound::Time(Duration::from_millis(2))));
+    assert_eq!(bound("7"), Some(Flight::Depth(7)));
+    assert_eq!(bound("112"), Some(Flight::Depth(FLIGHT)));
+    assert_eq!(bound("time=2000"), Some(Flight::Time(Duration::from_millis(2))));
     for value in
         ["0", "113", "", "time", "time=", "time=99", "time=1000001", "time=2ms", "-1", "2 ms"]
     {
@@ -32,9 +32,9 @@ fn a_flight_is_a_depth_or_a_time() {
 
 #[test]
 fn contract_18_a_number_of_contexts_is_read_within_its_bounds() {
-    assert_eq!(contexts("1"), Some(Wanted::Fixed(1)));
-    assert_eq!(contexts("64"), Some(Wanted::Fixed(CONTEXTS)));
-    assert_eq!(contexts("adaptive"), Some(Wanted::Adaptive));
+    assert_eq!(contexts("1"), Some(Contexts::Fixed(1)));
+    assert_eq!(contexts("64"), Some(Contexts::Fixed(CONTEXTS)));
+    assert_eq!(contexts("adaptive"), Some(Contexts::Adaptive));
     for value in ["0", "65", "10000", "", "-1", "all", "auto", "1.5", "99999999999999999999"] {
         assert_eq!(contexts(value), None, "{value}");
     }
@@ -44,17 +44,17 @@ fn contract_18_a_number_of_contexts_is_read_within_its_bounds() {
 fn space_ahead_is_a_word_or_a_number() {
     let reported = [("adaptive", "adaptive"), ("off", "off"), ("64m", "67108864"), ("0", "0")];
     for (value, again) in reported {
-        assert_eq!(format_reserving(reserving(value).unwrap()), again);
-        assert_eq!(reserving(again), reserving(value));
+        assert_eq!(format_prealloc(prealloc(value).unwrap()), again);
+        assert_eq!(prealloc(again), prealloc(value));
     }
     for value in ["extsize=1m", "-1", "", "on"] {
-        assert_eq!(reserving(value), None, "{value}");
+        assert_eq!(prealloc(value), None, "{value}");
     }
 }
 
 #[test]
 fn a_delay_of_a_jiffy_is_that_of_this_kernel() {
-    let mut settings = Settings::default();
+    let mut settings = Options::default();
     set(&mut settings, "completion", "delay=jiffy").unwrap();
     let expected = format!("delay={}", jiffy().as_micros());
     assert_eq!(get(&settings, "completion").unwrap(), expected);
@@ -70,7 +70,7 @@ fn a_delay_of_a_jiffy_is_that_of_this_kernel() {
 #[test]
 fn the_page_of_knobs_is_made_from_the_table() {
     let mut page = "| knob | values | default | meaning |\n|---|---|---|---|\n".to_owned();
-    for knob in list(&Settings::default()) {
+    for knob in list(&Options::default()) {
         let Knob { name, choices, default, help, change, .. } = knob;
         let fixed = match change {
             Change::Live => "",
@@ -84,18 +84,13 @@ fn the_page_of_knobs_is_made_from_the_table() {
     }
     let found = std::fs::read_to_string(path).unwrap();
     assert_eq!(found, page, "run this test with FOREBAY_WRITE_PAGES=1 to write the page");
-    let pages = [
-        (include_str!("../engine/mod.rs"), r#"#[doc = include_str!("../knobs.md")]"#),
-        (include_str!("../../builder.rs"), r#"#[doc = include_str!("core/knobs.md")]"#),
-    ];
-    for (source, page) in pages {
-        assert!(source.contains(page), "`set` lists no knobs");
-    }
+    let page = r#"#[doc = include_str!("knobs.md")]"#;
+    assert!(include_str!("../options.rs").contains(page), "`set` lists no knobs");
 }
 
 #[test]
 fn defaults_match_the_table() {
-    let settings = Settings::default();
+    let settings = Options::default();
     for Knob { name, value, default, .. } in list(&settings) {
         // The defaults of three depend on the machine, or on another knob.
         if !default.contains(" of ") {
@@ -106,7 +101,7 @@ fn defaults_match_the_table() {
 
 #[test]
 fn names_are_words_and_unique() {
-    let settings = Settings::default();
+    let settings = Options::default();
     let knobs = list(&settings);
     for (at, knob) in knobs.iter().enumerate() {
         let is_word = knob.name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
@@ -122,7 +117,7 @@ fn names_are_words_and_unique() {
 
 #[test]
 fn the_value_of_a_knob_can_be_set_again() {
-    let mut settings = Settings::default();
+    let mut settings = Options::default();
     for Knob { name, value, choices, .. } in list(&settings) {
         set(&mut settings, &name, &value).unwrap();
         assert_eq!(get(&settings, &name).unwrap(), value);
@@ -136,21 +131,47 @@ fn the_value_of_a_knob_can_be_set_again() {
 
 #[test]
 fn an_invalid_value_is_refused_with_the_valid_ones() {
-    let mut settings = Settings::default();
-    for Knob { name, choices, change: may_change, .. } in list(&settings) {
+    let mut settings = Options::default();
+    for Knob { name, choices, .. } in list(&settings) {
         for value in ["", " ", "nothing", "-1", "0x10", "18446744073709551616", "time=", "1\n2"] {
             let error = set(&mut settings, &name, value).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput);
             assert!(error.to_string().contains(&choices), "{error}");
         }
-        let value = get(&settings, &name).unwrap();
-        let changed = change(&mut settings, &name, &value);
-        assert_eq!(changed.is_ok(), may_change == Change::Live, "{name}");
-        if let Err(error) = changed {
-            assert!(error.to_string().contains("while the engine runs: "), "{error}");
-        }
     }
     let unknown = set(&mut settings, "cash_bytes", "1g").unwrap_err().to_string();
     assert!(unknown.contains("cash_bytes") && unknown.contains("cache_bytes"), "{unknown}");
     assert!(get(&settings, "").is_err());
+}
+
+#[test]
+fn a_running_engine_takes_other_values_of_live_knobs_alone() {
+    let before = Options { cache_bytes: Some(64 << 20), ..Options::default() };
+    check_change(&before, &before).unwrap();
+    let other = [
+        ("cache_bytes", "32m"),
+        ("buffer_bytes", "8192"),
+        ("backend", "threads"),
+        ("dirty_age", "2s"),
+        ("close_timeout", "none"),
+        ("uncached", "on"),
+    ];
+    for (name, value) in other {
+        let mut after = before.clone();
+        set(&mut after, name, value).unwrap();
+        let changed = check_change(&before, &after);
+        let knob = list(&after).into_iter().find(|knob| knob.name == name).unwrap();
+        assert_eq!(changed.is_ok(), knob.change == Change::Live, "{name}");
+        if let Err(error) = changed {
+            assert!(error.to_string().contains("while the engine runs: "), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_timeout_is_a_time_or_none() {
+    assert_eq!(timeout("none"), Some(Duration::MAX));
+    assert_eq!(format_timeout(Duration::MAX), "none");
+    assert_eq!(timeout("60s"), Some(Duration::from_secs(60)));
+    assert!(timeout("never").is_none() && timeout("").is_none());
 }

@@ -18,7 +18,7 @@ use crate::core::inode::{Exclusion, Inode};
 use crate::core::lease::{flush_what_was_there, lock_out_engines, look_at_lease};
 use crate::core::open::close::arm;
 use crate::core::open::enter::give_back_after_crash;
-use crate::core::open::options::Open;
+use crate::core::open::options::OpenOptions;
 use crate::core::recovery::Standby;
 use crate::core::recovery::inherited::{HandedFile, Inherited, is_whole};
 use crate::core::shared::Shared;
@@ -28,10 +28,11 @@ use crate::platform::{Coverage, FrameState, Header, Kind, clock};
 /// Engine and files taken over from a dead program by [`Builder::adopt`](crate::Builder::adopt).
 ///
 /// ```no_run
-/// use forebay::{Adopted, Engine};
+/// use forebay::{Adopted, Engine, Options};
 ///
 /// # fn main() -> forebay::Result<()> {
-/// let Adopted { engine, files, clean_pages, .. } = Engine::adopt("/run/app/keeper.socket")?;
+/// let builder = Engine::builder(Options::default());
+/// let Adopted { engine, files, clean_pages, .. } = builder.adopt("/run/app/keeper.socket")?;
 /// println!("{} files, {} pages in memory", files.len(), clean_pages);
 /// for file in files {
 ///     file.close()?;
@@ -111,10 +112,11 @@ impl Engine {
         confirm(shared.keeper.as_deref())?;
         let mut pages = Pages::default();
         let mut files = Vec::with_capacity(taken.len());
+        let open = OpenOptions::new().read(true).write(true).clone();
         for file in taken {
             let (inode, of_file) = self.begin_with(file);
             pages += of_file;
-            files.push(File::new(Arc::clone(shared), inode, Open::write(), self.owner.patience));
+            files.push(File::new(Arc::clone(shared), inode, open.clone()));
         }
         Ok((files, pages))
     }

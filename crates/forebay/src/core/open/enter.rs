@@ -17,7 +17,7 @@ use crate::core::lease::{
     Claim, break_lease, claim, claim_shared, flush_what_was_there, lease_for_reading, look_at_lease,
 };
 use crate::core::open::close::{arm, is_writable, renew};
-use crate::core::open::options::Open;
+use crate::core::open::options::OpenOptions;
 use crate::core::open::{Entering, Found, OpeningTurn, Sought, Strategy, check_device, find_holes};
 use crate::core::shared::Shared;
 use crate::core::space::reserving;
@@ -36,9 +36,9 @@ pub(crate) struct Given {
 impl Engine {
     /// Opens a file that the program gave. Its descriptor is closed if the engine has the file open
     /// already, and after an error.
-    pub(crate) fn open_given(&self, given: Given, open: Open) -> Result<File> {
+    pub(crate) fn open_given(&self, given: Given, options: &OpenOptions) -> Result<File> {
         let shared = &self.owner.shared;
-        self.may_open(&given.path, &open)?;
+        let open = self.may_open(&given.path, options)?;
         check_given(&given, &open)?;
         let Given { file, path, again } = given;
         let identity = file.identity();
@@ -56,7 +56,7 @@ impl Engine {
     }
 }
 
-fn check_given(given: &Given, open: &Open) -> Result<()> {
+fn check_given(given: &Given, open: &OpenOptions) -> Result<()> {
     let Given { file, path, .. } = given;
     let refuse = |kind, what: &str, remedy: &str| {
         Err(Error::new(kind, what).at_path(path).remedy(remedy.to_owned()))
@@ -72,7 +72,7 @@ fn check_given(given: &Given, open: &Open) -> Result<()> {
         return refuse(
             ErrorKind::InvalidInput,
             "a file that is open already cannot be created",
-            "use Open::read or Open::write",
+            "open it without create_new",
         );
     }
     if open.write && file.access() == Access::Read {
@@ -151,7 +151,12 @@ impl Strategy for Inode {
         Ok(inode)
     }
 
-    fn permit_writes(self: &Arc<Self>, engine: &Engine, path: &Path, open: &Open) -> Result<()> {
+    fn permit_writes(
+        self: &Arc<Self>,
+        engine: &Engine,
+        path: &Path,
+        open: &OpenOptions,
+    ) -> Result<()> {
         engine.make_writable(self, path, open)?;
         claim_shared(&engine.owner.shared, &engine.owner.leases, self)
     }
@@ -163,8 +168,9 @@ impl Strategy for Inode {
 }
 
 impl Engine {
-    /// Checks whether a file may be opened with these options on this thread.
-    pub(crate) fn may_open(&self, path: &Path, open: &Open) -> Result<()> {
+    /// Checks whether a file may be opened with these options on this thread. Returns the options
+    /// for the handle.
+    pub(crate) fn may_open(&self, path: &Path, options: &OpenOptions) -> Result<OpenOptions> {
         self.owner.shared.check()?;
         if thread::is_ours() {
             return Err(Error::new(
@@ -172,15 +178,7 @@ impl Engine {
                 "cannot open a file on a thread of the engine",
             ));
         }
-        if open.truncate && !open.write {
-            return Err(Error::new(
-                ErrorKind::InvalidInput,
-                "cannot truncate the file through a handle for reading",
-            )
-            .at_path(path)
-            .remedy("open it with Open::write().truncate(true)"));
-        }
-        Ok(())
+        options.checked(path)
     }
 
     /// Returns a file that is already open here, for one more handle.
@@ -219,7 +217,7 @@ impl Engine {
     }
 
     /// Opens the file of an inode for writing if it is open for reading only.
-    fn make_writable(&self, inode: &Arc<Inode>, path: &Path, open: &Open) -> Result<()> {
+    fn make_writable(&self, inode: &Arc<Inode>, path: &Path, open: &OpenOptions) -> Result<()> {
         let shared = &self.owner.shared;
         if is_writable(inode, shared) {
             return Ok(());
@@ -242,7 +240,7 @@ impl Engine {
     pub(crate) fn open_new<S: Strategy>(
         &self,
         path: &Path,
-        open: &Open,
+        open: &OpenOptions,
         found: Found,
     ) -> Result<Arc<S>> {
         let Found { mut file, created, turn: _turn } = found;
@@ -370,7 +368,7 @@ pub(super) fn add_open_remedy(error: Error, cause: &std::io::Error) -> Error {
             "lsattr shows the attributes: a file that may only be appended to cannot be used, \
              because the engine rewrites its last block; use std::fs",
         ),
-        Some(libc::EROFS) => error.remedy("the file system is read-only: open it with Open::read"),
+        Some(libc::EROFS) => error.remedy("the file system is read-only: open it for reading"),
         Some(libc::EWOULDBLOCK) => {
             error.remedy("another program holds a lease on the file and does not release it")
         }

@@ -54,7 +54,7 @@ use crate::core::lease::lock_out_engines;
 use crate::core::limits::{DEVICE_TRIES, OPEN_ROUNDS, SPARSE_BYTES, SPARSE_RANGES};
 use crate::core::open::common::Common;
 use crate::core::open::enter::{add_open_remedy, copy, not_served, only_for_reading};
-use crate::core::open::options::Open;
+use crate::core::open::options::OpenOptions;
 use crate::core::shared::Shared;
 use crate::core::table::AnyInode;
 use crate::platform::{
@@ -135,7 +135,7 @@ pub(crate) struct Found {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sought<'a> {
     pub(crate) path: &'a Path,
-    pub(crate) open: &'a Open,
+    pub(crate) open: &'a OpenOptions,
     /// Whether this open created the file in an earlier round and closed its descriptor again.
     pub(crate) is_made: bool,
 }
@@ -144,7 +144,7 @@ pub(crate) struct Sought<'a> {
 #[derive(Debug)]
 pub(crate) struct Entering<'a> {
     pub(crate) path: &'a Path,
-    pub(crate) open: &'a Open,
+    pub(crate) open: &'a OpenOptions,
     pub(crate) file: OpenFile,
     /// Whether this open created it.
     pub(crate) created: bool,
@@ -164,7 +164,12 @@ pub(crate) trait Strategy: Deref<Target = Common> {
     fn enter(engine: &Engine, entering: Entering<'_>) -> Result<Arc<Self>>;
 
     /// Prepares a file that is in the table for one more handle that writes.
-    fn permit_writes(self: &Arc<Self>, engine: &Engine, path: &Path, open: &Open) -> Result<()>;
+    fn permit_writes(
+        self: &Arc<Self>,
+        engine: &Engine,
+        path: &Path,
+        open: &OpenOptions,
+    ) -> Result<()>;
 
     /// Drops a counted handle that no caller gets.
     fn drop_handle(self: &Arc<Self>, shared: &Arc<Shared>);
@@ -172,7 +177,7 @@ pub(crate) trait Strategy: Deref<Target = Common> {
 
 impl Engine {
     /// Opens a file, and adds a handle to it.
-    pub(crate) fn find<S: Strategy>(&self, path: &Path, open: &Open) -> Result<Arc<S>> {
+    pub(crate) fn find<S: Strategy>(&self, path: &Path, open: &OpenOptions) -> Result<Arc<S>> {
         let shared = &self.owner.shared;
         let mut is_made = false;
         let mut rounds = OPEN_ROUNDS;
@@ -252,7 +257,7 @@ impl Engine {
 
     /// Replaces the descriptor of a file in the table that is open only for reading by a writable
     /// one. The caller has the turn of the file.
-    pub(crate) fn open_for_writing(path: &Path, open: &Open, file: &OpenFile) -> Result<()> {
+    pub(crate) fn open_for_writing(path: &Path, open: &OpenOptions, file: &OpenFile) -> Result<()> {
         if file.kind() != Kind::Regular {
             return Err(only_for_reading());
         }
@@ -268,7 +273,7 @@ impl Engine {
 
 /// Opens a file with the access its handle needs. A block device is opened for writing if that is
 /// permitted, even for reading: it is held exclusively, so a later writer could not open it again.
-fn open_file(path: &Path, open: &Open, create: Create) -> std::io::Result<Opened> {
+fn open_file(path: &Path, open: &OpenOptions, create: Create) -> std::io::Result<Opened> {
     let for_writing = open.write || files::is_device(path);
     let access = if for_writing { Access::ReadWrite } else { Access::Read };
     let mut how = How { access, create, truncate: Truncate::Keep, mode: open.mode };
@@ -285,7 +290,7 @@ fn open_file(path: &Path, open: &Open, create: Create) -> std::io::Result<Opened
 }
 
 /// Adds the reason to a failed open, and refuses kinds of files that the engine does not serve.
-fn checked(path: &Path, open: &Open, opened: std::io::Result<Opened>) -> Result<Opened> {
+fn checked(path: &Path, open: &OpenOptions, opened: std::io::Result<Opened>) -> Result<Opened> {
     let failed = |error| Error::at_open("could not open", path, error);
     let opened = match opened {
         Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
@@ -333,18 +338,18 @@ fn is_outdated(error: &std::io::Error, create: Create) -> bool {
 }
 
 /// Refuses options that a block device does not support.
-pub(crate) fn check_device(path: &Path, open: &Open) -> Result<()> {
+pub(crate) fn check_device(path: &Path, open: &OpenOptions) -> Result<()> {
     let refuse = |what: &str, remedy: &str| {
         Err(Error::new(ErrorKind::Unsupported, what).at_path(path).remedy(remedy.to_owned()))
     };
     if open.append {
         return refuse(
             "cannot append to a block device",
-            "open it with Open::write and write at an offset",
+            "open it for writing, and write at an offset",
         );
     }
     if open.truncate {
-        return refuse("cannot truncate a block device", "open it with Open::write");
+        return refuse("cannot truncate a block device", "open it without truncate");
     }
     Ok(())
 }

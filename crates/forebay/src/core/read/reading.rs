@@ -16,10 +16,11 @@ impl File {
     /// asked only at the end of the file. Blocks if a page is not in memory.
     ///
     /// # Errors
-    /// `Io` if the device could not be read; as [`File::len`]; `Poisoned` after a panic has
+    /// `NotPermitted` on a handle for writing only; `Io` if the device could not be read; as
+    /// [`File::len`]; `Poisoned` after a panic has
     /// interrupted a change of the file's state, until all handles of the file are closed.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        self.shared.check()?;
+        self.may_read()?;
         let mut reading = self.start_read(buffer.len(), offset);
         let mut slices = [IoSliceMut::new(buffer)];
         let mut buffer = SlicesMut::new(&mut slices);
@@ -35,10 +36,7 @@ impl File {
     }
 
     /// Asynchronous form of [`File::read_at`].
-    ///
-    /// # Errors
-    /// As [`File::read_at`].
-    pub async fn read_at_async(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+    pub(crate) async fn read_at_async(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         self.read_into(SlicesMut::new(&mut [IoSliceMut::new(buffer)]), offset).await
     }
 
@@ -52,10 +50,7 @@ impl File {
     }
 
     /// Asynchronous form of [`File::read_exact_at`].
-    ///
-    /// # Errors
-    /// As [`File::read_exact_at`].
-    pub async fn read_exact_at_async(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+    pub(crate) async fn read_exact_at_async(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
         let wanted = buffer.len();
         let read = self.read_at_async(buffer, offset).await?;
         if read == wanted {
@@ -66,9 +61,18 @@ impl File {
     }
 
     pub(crate) async fn read_into(&self, buffer: SlicesMut<'_, '_>, offset: u64) -> Result<usize> {
-        self.shared.check()?;
+        self.may_read()?;
         let reading = self.start_read(buffer.len(), offset);
         self.read_on(reading, buffer, offset, 0).await
+    }
+
+    /// Checks whether this handle may be read.
+    pub(crate) fn may_read(&self) -> Result<()> {
+        self.shared.check()?;
+        if self.open.read {
+            return Ok(());
+        }
+        Err(Error::for_writing(&self.inode.path))
     }
 
     fn start_read(&self, length: usize, offset: u64) -> Reading {

@@ -67,10 +67,10 @@ pub(crate) trait Standby: Send + Sync + std::fmt::Debug {
 ///
 /// ```no_run
 /// # fn main() -> forebay::Result<()> {
-/// use forebay::{Engine, Keeper};
+/// use forebay::{Engine, Keeper, Options};
 ///
 /// forebay::keeper::run_if_asked();
-/// let engine = Engine::builder().survive(Keeper::this_program()).build()?;
+/// let engine = Engine::builder(Options::default()).survive(Keeper::this_program()).build()?;
 /// let keeper = engine.keeper().expect("it has one");
 /// println!("pid {:?}, {} files, {} restarts", keeper.process, keeper.files, keeper.restarts);
 /// # Ok(())

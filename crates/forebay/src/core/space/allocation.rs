@@ -42,10 +42,7 @@ impl File {
 
     /// Asynchronous form of [`File::allocate`]. Dropping the future does not stop the allocation,
     /// but may leave the size as it was; space beyond the end is then given back at the close.
-    ///
-    /// # Errors
-    /// As [`File::allocate`]; `Io` if no thread could be started.
-    pub async fn allocate_async(&self, offset: u64, length: u64) -> Result<()> {
+    pub(crate) async fn allocate_async(&self, offset: u64, length: u64) -> Result<()> {
         self.may_write()?;
         self.may_move_end("cannot allocate space on a block device", "all of its space is there")?;
         let end = offset.checked_add(length);
@@ -119,10 +116,7 @@ impl File {
 
     /// Asynchronous form of [`File::punch_hole`]. If the future is dropped, any part of the range
     /// may be zero.
-    ///
-    /// # Errors
-    /// As [`File::punch_hole`].
-    pub async fn punch_hole_async(&self, offset: u64, length: u64) -> Result<()> {
+    pub(crate) async fn punch_hole_async(&self, offset: u64, length: u64) -> Result<()> {
         self.may_write()?;
         if self.inode.fixed_size.is_some() {
             let what = "cannot punch a hole into a block device";
@@ -175,10 +169,7 @@ impl File {
     }
 
     /// Asynchronous form of [`File::set_len`]. Dropping the future does not stop it.
-    ///
-    /// # Errors
-    /// As [`File::set_len`].
-    pub async fn set_len_async(&self, length: u64) -> Result<()> {
+    pub(crate) async fn set_len_async(&self, length: u64) -> Result<()> {
         self.may_write()?;
         self.may_move_end("cannot change the size of a block device", "its size is fixed")?;
         self.check_end(Some(length), length)?;
@@ -212,10 +203,7 @@ impl File {
     }
 
     /// Asynchronous form of [`File::discard`]. Dropping the future does not stop it.
-    ///
-    /// # Errors
-    /// As [`File::discard`].
-    pub async fn discard_async(&self, offset: u64, length: u64) -> Result<()> {
+    pub(crate) async fn discard_async(&self, offset: u64, length: u64) -> Result<()> {
         self.may_write()?;
         let Some(size) = self.inode.fixed_size else {
             return Err(Error::new(

@@ -11,6 +11,7 @@
 //! Nothing here starts or waits for a write outside the set. The limit of requests in flight bounds
 //! the flushes that run at a time. Each file has a result of its own, as from a sync of that file.
 
+use std::fmt;
 use std::sync::Arc;
 
 use forebay_block::Errno;
@@ -28,6 +29,71 @@ use crate::core::sync::tickets::Ticket;
 use crate::core::wait;
 use crate::platform::Identity;
 use crate::platform::collections::HashMap;
+
+/// Error of [`Engine::sync_many`](crate::Engine::sync_many): the files that may not be durable.
+///
+/// ```
+/// use forebay::{Engine, File, SyncManyError};
+///
+/// /// Makes files durable. Returns those that may not be.
+/// fn sync<'a>(engine: &Engine, files: &[&'a File]) -> Vec<&'a File> {
+///     match engine.sync_many(files) {
+///         Ok(()) => Vec::new(),
+///         Err(SyncManyError { errors, .. }) => {
+///             errors.iter().map(|(index, _)| files[*index]).collect()
+///         }
+///     }
+/// }
+/// ```
+#[non_exhaustive]
+pub struct SyncManyError {
+    /// Index of each file in the arguments of the call, with its error as from
+    /// [`File::sync_data`](crate::File::sync_data). In the order of the arguments.
+    pub errors: Vec<(usize, Error)>,
+}
+
+impl SyncManyError {
+    /// Returns the failures among the results of a set of files.
+    pub(crate) fn check(results: Vec<Result<()>>) -> std::result::Result<(), Self> {
+        let numbered = results.into_iter().enumerate();
+        let errors: Vec<_> =
+            numbered.filter_map(|(index, result)| Some((index, result.err()?))).collect();
+        if errors.is_empty() { Ok(()) } else { Err(Self { errors }) }
+    }
+}
+
+impl fmt::Display for SyncManyError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.errors.as_slice() {
+            [] => formatter.write_str("a file could not be synced"),
+            [(_, first)] => write!(formatter, "{first}"),
+            [(_, first), others @ ..] => {
+                write!(formatter, "{first}; {} more files could not be synced", others.len())
+            }
+        }
+    }
+}
+
+impl fmt::Debug for SyncManyError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_list().entries(&self.errors).finish()
+    }
+}
+
+impl std::error::Error for SyncManyError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.errors.first().map(|(_, first)| first as _)
+    }
+}
+
+/// Keeps the first error.
+impl From<SyncManyError> for Error {
+    fn from(error: SyncManyError) -> Self {
+        let text = error.to_string();
+        let first = error.errors.into_iter().next();
+        first.map_or_else(|| Error::new(ErrorKind::Io, text), |(_, first)| first)
+    }
+}
 
 /// Makes the data of files durable that was accepted before the call. Returns a result for each.
 pub(crate) async fn sync(shared: &Arc<Shared>, files: &[&File]) -> Vec<Result<()>> {

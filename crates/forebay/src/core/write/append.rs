@@ -72,10 +72,7 @@ impl File {
     }
 
     /// Asynchronous form of [`File::append`]. A dropped future has appended a prefix.
-    ///
-    /// # Errors
-    /// As [`File::append`].
-    pub async fn append_async(&self, data: &[u8]) -> Result<u64> {
+    pub(crate) async fn append_async(&self, data: &[u8]) -> Result<u64> {
         let (offset, _, result) = self.append_all(Slices::new(&[IoSlice::new(data)])).await;
         result.map(|()| offset)
     }

@@ -97,16 +97,13 @@ impl File {
     ///
     /// # Errors
     /// `NotPermitted` on a handle for reading; `Io` if the size of the file cannot be read.
-    pub fn discard_dirty(&self) -> Result<u64> {
-        wait::block_on(self.discard_dirty_async())
+    pub fn abandon_unwritten(&self) -> Result<u64> {
+        wait::block_on(self.abandon_unwritten_async())
     }
 
-    /// Asynchronous form of [`File::discard_dirty`]. If the future is dropped before it ends, no
+    /// Asynchronous form of [`File::abandon_unwritten`]. If the future is dropped before it ends, no
     /// data is dropped.
-    ///
-    /// # Errors
-    /// As [`File::discard_dirty`].
-    pub async fn discard_dirty_async(&self) -> Result<u64> {
+    pub(crate) async fn abandon_unwritten_async(&self) -> Result<u64> {
         self.may_write()?;
         // The end may move, so no append may be in progress.
         let turn = poll_fn(|context| self.poll_append(context)).await;

@@ -150,17 +150,9 @@ impl File {
 
     /// Asynchronous form of [`File::write_at`]. The data is copied while the future is polled; a
     /// dropped future has accepted a prefix.
-    ///
-    /// # Errors
-    /// As [`File::write_at`].
-    pub async fn write_at_async(&self, data: &[u8], offset: u64) -> Result<()> {
+    pub(crate) async fn write_at_async(&self, data: &[u8], offset: u64) -> Result<()> {
         self.may_write_at()?;
         self.write_all(Slices::new(&[IoSlice::new(data)]), offset).await.1
-    }
-
-    pub(crate) async fn write_all_at(&self, data: Slices<'_>, offset: u64) -> Result<()> {
-        self.may_write_at()?;
-        self.write_all(data, offset).await.1
     }
 
     /// Returns the number of accepted bytes, and the result.

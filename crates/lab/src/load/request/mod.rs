@@ -107,11 +107,9 @@ pub fn run(cell: &RequestCell) -> Result<CellResult, CellError> {
         }
         Way::Library => {
             let engine = Arc::new(library::build_engine(0, &spec.knobs, None)?);
-            let how = match spec.operation {
-                Operation::Read => forebay::Open::read(),
-                Operation::Write => forebay::Open::write(),
-            };
-            let file = engine.open_direct(&path, how).context_at("could not open it", &path)?;
+            let mut how = forebay::OpenOptions::new();
+            how.read(true).write(spec.operation == Operation::Write);
+            let file = engine.open_direct(&path, &how).context_at("could not open it", &path)?;
             let buffers = library::pool_buffers(&engine, slots, bytes)?;
             let batch = spec.batch.unwrap_or(spec.depth) as usize;
             let mut lane = FuturesLane::new(buffers, Arc::clone(&engine), vec![file], batch);

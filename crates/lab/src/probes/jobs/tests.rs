@@ -42,11 +42,12 @@ fn memory_shrinks_together_and_stays_possible() {
     assert_eq!(shape().budget_bytes(Arm::Forebay), 80 << 20);
     for part in [1.0, 0.3, 0.01] {
         let shape = shape().with_memory(part);
-        let builder = forebay::Engine::builder().cache_bytes(shape.cache.0);
-        let set =
-            |builder: forebay::Builder, (key, value): (String, String)| builder.set(&key, &value);
-        let builder = shape.knobs().into_iter().try_fold(builder, set).unwrap();
-        builder.build().unwrap();
+        let mut options = forebay::Options::default();
+        options.cache_bytes = Some(shape.cache.0);
+        for (name, value) in shape.knobs() {
+            options.set(&name, &value).unwrap();
+        }
+        forebay::Engine::start(options).unwrap();
     }
 }
 

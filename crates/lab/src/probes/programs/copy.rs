@@ -3,6 +3,8 @@
 use std::fs;
 use std::io;
 
+use forebay::Cursor;
+
 use crate::load::error::{CellError, Context};
 use crate::programs::clock::{Measured, clocked};
 use crate::programs::program::{Program, Writes, on_most_arms};
@@ -30,7 +32,8 @@ fn run(stage: &Stage<'_>) -> Result<Measured, CellError> {
         let (from, to) = (stage.store.open(&from, How::Read)?, stage.store.open(&to, How::New)?);
         match (&from, &to) {
             (Handle::Forebay(from), Handle::Forebay(to)) if cursors => {
-                io::copy(&mut from.cursor(), &mut to.cursor()).context("cannot copy")?;
+                let (mut from, mut to) = (Cursor::new(from), Cursor::new(to));
+                io::copy(&mut from, &mut to).context("cannot copy")?;
             }
             _ => copy_by_hand(&from, &to)?,
         }

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::thread;
 
-use forebay::File;
+use forebay::{AsyncFile, File};
 use forebay_uring::clock;
 
 use crate::load::driver::Tally;
@@ -98,11 +98,11 @@ async fn bursts(file: File, data: &[u8], form: Form, limit: Limit) -> Ended {
         }
         let began = clock::now();
         for (offset, length) in writes(form, turn) {
-            file.write_at_async(&data[..length], offset).await.context("cannot write")?;
+            file.asynchronous().write_at(&data[..length], offset).await.context("cannot write")?;
         }
-        file.sync_data_async().await.context("cannot sync it")?;
+        file.asynchronous().sync_data().await.context("cannot sync it")?;
         tally.record(BURST as u32, 1, clock::now() - began);
     }
-    file.close_async().await.context("cannot close it")?;
+    AsyncFile::close(file).await.context("cannot close it")?;
     Ok(tally)
 }

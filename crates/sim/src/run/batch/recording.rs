@@ -13,10 +13,8 @@ use super::may_leave_names;
 use super::script::Step;
 use crate::core::batch::Batch;
 use crate::core::batch::batch_file::BatchFile;
-use crate::core::batch::commit::Progress;
 use crate::core::error::ErrorKind;
 use crate::core::error::Result;
-use crate::core::wait;
 use crate::marks;
 use crate::random::Random;
 use crate::world;
@@ -167,14 +165,14 @@ impl Recording {
         let mut written = Ok(());
         while !rest.is_empty() && written.is_ok() {
             let (now, later) = rest.split_at(random.within(1..rest.len() as u64 + 1) as usize);
-            written = file.write(now);
+            written = file.write_all(now);
             rest = later;
         }
         let finished = if random.below(100) == 0 {
             drop(file);
             None
         } else {
-            Some(written.and_then(|()| file.finish()))
+            Some(written.and_then(|()| file.close()))
         };
         if let Some(Err(error)) = &finished {
             assert!(self.program.judge.may_fail(), "contract 20: {error:?}");
@@ -191,17 +189,7 @@ impl Recording {
             marks::hit("dropped");
         } else {
             script.borrow_mut().begin_commit();
-            let mut seen = Progress::default();
-            let progress = move |now: Progress| {
-                let is_more = now.flushed >= seen.flushed && now.published >= seen.published;
-                assert!(is_more && now.published <= now.files, "contract 20: {now:?}");
-                seen = now;
-            };
-            let result = match random.below(3) {
-                0 => self.batch.commit(),
-                1 => self.batch.commit_with(progress),
-                _ => wait::drive(self.batch.commit_async(progress)),
-            };
+            let result = self.batch.commit();
             script.borrow_mut().committed(&result, judge.may_fail());
             marks::hit(if result.is_ok() { "committed" } else { "failed" });
         }

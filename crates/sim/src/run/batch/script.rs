@@ -153,7 +153,7 @@ impl Script {
     }
 
     fn failed(&mut self, error: &CommitError, may_fail: bool) {
-        let targets = error.targets();
+        let targets = &error.targets;
         let place = |step: &Step| targets.iter().position(|(path, _)| path == step.target());
         if std::mem::take(&mut self.is_raced) {
             self.steps.sort_by_key(place);

@@ -56,7 +56,7 @@ impl DirectHandle {
         stage.model.borrow_mut().files[number].direct_handles += 1;
         let opened = stage.check_opened(number, first, || {
             let length = file.len() as usize;
-            let mut reads = (0..READS).map(|_| file.read_at(vec![0; length], 0));
+            let mut reads = (0..READS).map(|_| file.read_at(vec![0; length], 0).wait());
             let found = reads.find_map(|(read, found)| Some(found).filter(|_| read.is_ok()));
             found.unwrap_or_else(|| panic!("file {number} cannot be read"))
         });
@@ -160,13 +160,13 @@ impl Caller {
             Some(mut buffer) => {
                 buffer.copy_from_slice(&bytes);
                 Moving::Pooled(match is_read {
-                    true => handle.file.read_at_async(buffer, offset),
-                    false => handle.file.write_at_async(buffer, offset),
+                    true => handle.file.read_at(buffer, offset),
+                    false => handle.file.write_at(buffer, offset),
                 })
             }
             None => Moving::Vector(match is_read {
-                true => handle.file.read_at_async(bytes, offset),
-                false => handle.file.write_at_async(bytes, offset),
+                true => handle.file.read_at(bytes, offset),
+                false => handle.file.write_at(bytes, offset),
             }),
         };
         (Step { offset, did, end: End::Dropped }, (at, moving))
@@ -228,8 +228,9 @@ impl Caller {
     fn wait_behind(&mut self, handle: &DirectHandle, batch: &Batch) {
         self.stage.hit("waited behind");
         let (offset, length) = (batch.range.start, batch.range.end - batch.range.start);
-        let is_read =
-            |_| handle.file.read_at(vec![0; length as usize], offset).0.is_ok().then_some(());
+        let is_read = |_| {
+            handle.file.read_at(vec![0; length as usize], offset).wait().0.is_ok().then_some(())
+        };
         let read = (0..READS_BACK).find_map(is_read);
         assert!(read.is_some(), "file {} cannot be read", handle.number);
     }
@@ -243,7 +244,7 @@ impl Caller {
             offset,
             length,
         );
-        let result = self.drive(handle.file.read_at_async(memory, offset));
+        let result = self.drive(handle.file.read_at(memory, offset));
         let mut model = stage.model.borrow_mut();
         let file = &mut model.files[number];
         match result {
@@ -270,9 +271,9 @@ impl Caller {
         let claimed = stage.claim(number, Kind::Change, |size| length.min(size)..u64::MAX);
         let announced = stage.begin_length(number, length);
         // A dropped future may have set it, or do so yet; the next one comes after it.
-        let result = match self.drive(handle.file.set_len_async(length)) {
+        let result = match self.drive(handle.file.set_len(length)) {
             Some(result) => result,
-            None => handle.file.set_len(length),
+            None => handle.file.set_len(length).wait(),
         };
         stage.end_length(number, (length, announced), || handle.file.len(), &result);
         drop(claimed);
@@ -283,8 +284,8 @@ impl Caller {
         let owed = handle.owes_error.get();
         let asked = stage.begin_sync(number);
         let result = match operation {
-            Operation::SyncAll => self.drive(handle.file.sync_all_async()),
-            _ => self.drive(handle.file.sync_data_async()),
+            Operation::SyncAll => self.drive(handle.file.sync_all()),
+            _ => self.drive(handle.file.sync_data()),
         };
         match result {
             Some(result) => {
@@ -309,7 +310,7 @@ impl Caller {
             return;
         }
         let DirectHandle { file, .. } = handle;
-        let result = file.close();
+        let result = file.close().wait();
         assert!(
             !owed || result.is_err(),
             "contract 2: a close of file {number} ends well, and a write whose future was dropped \

@@ -8,10 +8,11 @@ use std::time::Duration;
 use crate::core::direct::direct_file::DirectFile;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::File;
-use crate::core::open::options::Open;
+use crate::core::open::options::OpenOptions;
 use crate::platform::thread;
 use crate::run::caller::Caller;
 use crate::run::caller::direct::DirectHandle;
+use crate::run::how;
 use crate::run::model::{Claimed, Kind};
 use crate::run::operation::Operation;
 use crate::run::stage::Stage;
@@ -91,7 +92,7 @@ impl Handle {
 pub(super) struct Opening {
     pub(super) number: usize,
     role: Role,
-    open: Open,
+    open: OpenOptions,
     is_direct: bool,
     /// The claim of the whole file by the first of its handles.
     pub(super) first: Option<Claimed>,
@@ -130,11 +131,10 @@ impl Caller {
         let stage = Rc::clone(&self.stage);
         let number = self.random.below(u64::from(stage.plan.files)) as usize;
         let path = stage.plan.path(number);
-        let open = if stage.plan.are_devices { Open::write() } else { Open::create() };
-        let open = match self.random.happens(stage.plan.uncached) {
-            true => open.uncached(true),
-            false => open,
-        };
+        let mut open = if stage.plan.are_devices { how::write() } else { how::create() };
+        if self.random.happens(stage.plan.uncached) {
+            open.uncached(true);
+        }
         stage.begin_call(number);
         let first = stage.begin_open(number);
         let is_direct = self.random.happens(stage.plan.direct);
@@ -144,9 +144,10 @@ impl Caller {
             self.vary(&mut opening);
         }
         for _ in 0..OPENS {
-            let open = opening.open.clone().exclusive(stage.plan.volume(number).is_promised);
+            let mut open = opening.open.clone();
+            open.assume_exclusive(stage.plan.volume(number).is_promised);
             let error = if opening.is_direct {
-                match self.open_as(&opening, open, |open| self.engine.open_direct(&path, open)) {
+                match self.open_as(&opening, &open, |open| self.engine.open_direct(&path, open)) {
                     Ok(file) => {
                         opening.end_cut(&stage, || DirectFile::len(&file));
                         return Opened::Direct(DirectHandle::new(&stage, file, opening));
@@ -154,7 +155,7 @@ impl Caller {
                     Err(error) => error,
                 }
             } else {
-                match self.open_as(&opening, open, |open| self.engine.open(&path, open)) {
+                match self.open_as(&opening, &open, |open| self.engine.open(&path, open)) {
                     Ok(file) => {
                         opening.end_cut(&stage, || length_of(&file));
                         return Opened::Cached(Handle::new(&stage, file, opening));
@@ -171,8 +172,8 @@ impl Caller {
     fn open_as<T>(
         &self,
         opening: &Opening,
-        open: Open,
-        make: impl FnOnce(Open) -> Result<T>,
+        open: &OpenOptions,
+        make: impl FnOnce(&OpenOptions) -> Result<T>,
     ) -> Result<T> {
         let number = opening.number;
         if !open.temporary {
@@ -196,17 +197,17 @@ impl Caller {
         let path = stage.plan.path(number);
         let is_there = machine::identity(&path).is_some();
         let uncached = opening.open.uncached == Some(true);
-        let other = match self.random.below(4) {
+        let mut other = match self.random.below(4) {
             0 if is_there && !opening.is_direct => {
                 opening.role = Role::Reads;
-                Open::read()
+                how::read()
             }
             1 if !stage.plan.are_devices && !opening.is_direct => {
                 opening.role = Role::Appends;
-                Open::append()
+                how::append()
             }
             2 if !stage.plan.are_devices && is_there => {
-                let refused = self.engine.open(&path, Open::create_new());
+                let refused = self.engine.open(&path, &how::create_new());
                 let is_refused = match refused.as_ref().map_err(Error::kind) {
                     Err(ErrorKind::AlreadyExists) => true,
                     // It may be open past the cache.
@@ -219,7 +220,7 @@ impl Caller {
             }
             2 if !stage.plan.are_devices => {
                 let is_temporary = stage.plan.allows_temporary() && self.random.below(2) == 0;
-                if is_temporary { Open::temporary() } else { Open::create_new() }
+                if is_temporary { how::temporary() } else { how::create_new() }
             }
             3 if !stage.plan.are_devices => {
                 let whole = |_| 0..u64::MAX;
@@ -227,11 +228,14 @@ impl Caller {
                 let claimed = (!is_first).then(|| stage.claim(number, Kind::Change, whole));
                 let announced = stage.begin_length(number, 0);
                 opening.cut = Some(Cut { announced, result: Ok(()), _claimed: claimed });
-                Open::create().truncate(true)
+                how::create().truncate(true).clone()
             }
             _ => return,
         };
-        opening.open = if uncached { other.uncached(true) } else { other };
+        if uncached {
+            other.uncached(true);
+        }
+        opening.open = other;
     }
 
     /// An open has failed: judges the error, and changes the next try.
@@ -242,17 +246,17 @@ impl Caller {
             // It is open in the other way, or was when the engine looked.
             opening.is_direct = !opening.is_direct;
             if opening.is_direct && opening.role != Role::Writes {
-                (opening.role, opening.open) = (Role::Writes, Open::create());
+                (opening.role, opening.open) = (Role::Writes, how::create());
             }
             stage.hit("open otherwise");
             thread::sleep(Duration::from_micros(self.random.below(20)));
         } else if error.kind() == ErrorKind::AlreadyExists && opening.open.create_new {
             // Another caller was faster.
-            opening.open = Open::create();
+            opening.open = how::create();
         } else if let Some(cut) = &mut opening.cut {
             // Whether it has the new length is seen later.
             stage.check_failure(opening.number, &error);
-            (cut.result, opening.open) = (Err(error), Open::create());
+            (cut.result, opening.open) = (Err(error), how::create());
         } else {
             stage.check_open_failure(opening.number, &error);
         }

@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{OVER, PATIENCE};
-use crate::core::open::options::Open;
+use crate::core::sync::together::sync;
+use crate::core::wait;
 use crate::faults::{Faults, Latency};
 use crate::marks::{self, Marks};
 use crate::plan::Plan;
 use crate::platform::Arena;
 use crate::random::{PerMille, Random};
 use crate::run::engine::assemble;
+use crate::run::how;
 use crate::run::stage::Heard;
 use crate::stored::Keep;
 use crate::trace::Tracing;
@@ -50,7 +52,7 @@ fn play(seed: u64) -> Marks {
         for round in 0..ROUNDS {
             let paths = [format!("/one{round}"), format!("/two{round}")];
             let [one, two] = paths.each_ref().map(|path| {
-                let file = engine.open(path, Open::create_new()).expect("it is new");
+                let file = engine.open(path, &how::create_new()).expect("it is new");
                 file.write_at(&[7; 700], 0).expect("a calm machine");
                 Rc::new(file)
             });
@@ -62,7 +64,7 @@ fn play(seed: u64) -> Marks {
                 *result.borrow_mut() = Some(of_other.sync_data());
                 world::wake(OVER);
             });
-            let of_set = engine.sync_many(&[&one, &two]);
+            let of_set = wait::drive(sync(&engine.owner.shared, &[&*one, &two]));
             while its_result.borrow().is_none() {
                 world::block(OVER, None);
             }

@@ -18,7 +18,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use forebay_block::Frame;
-use forebay_cache::{CachedFile, Liberties, Origin};
+use forebay_cache::{CachedFile, Liberties, Origin, TicketKind};
 
 use crate::core::wait;
 use crate::keeper::image::{Run, recover};
@@ -180,8 +180,9 @@ fn break_cache(file: &File) -> bool {
     }
     let (target, size) = (state.cache.target(), state.cache.size());
     let mut other = CachedFile::new(target, Origin::Existing(size), Liberties::Exclusive);
-    // It counts as many pages.
+    // It counts as many pages, and has a ticket that a caller waits for.
     (0..state.cache.dirty_pages()).for_each(|page| other.adopt_dirty(page, Frame(0)));
+    other.ask(TicketKind::FlushData);
     state.cache = other;
     true
 }

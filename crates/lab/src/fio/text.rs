@@ -121,7 +121,12 @@ impl Reader<'_> {
         let failed = |error: std::io::Error| {
             at.error(format!("include {file}: {}: {error}", path.display()))
         };
-        let length = std::fs::metadata(&path).map_err(failed)?.len();
+        let found = std::fs::metadata(&path).map_err(failed)?;
+        if !found.is_file() {
+            // Such as a device, whose text may have no end.
+            return Err(at.error(format!("include {file}: not a regular file")));
+        }
+        let length = found.len();
         if length > MOST_BYTES {
             return Err(at.error(format!("include {file}: {length} bytes are no job file")));
         }
@@ -204,6 +209,7 @@ mod tests {
             ("[a]\nx=${NOT}\n", 2, "NOT is not set"),
             ("[a]\nx=${DIR\n", 2, "closing brace"),
             ("[a]\ninclude none.fio\n", 2, "none.fio"),
+            ("[a]\ninclude /dev/zero\n", 2, "not a regular file"),
         ] {
             let error = parse(text).unwrap_err();
             assert_eq!(error.line, line, "{text:?}");

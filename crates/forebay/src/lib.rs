@@ -122,7 +122,7 @@
 //!
 //! None is on by default.
 //!
-//! - `bytes`: writes from `bytes::Buf`, and direct operations with `bytes::BytesMut`.
+//! - `bytes`: direct operations with `bytes::BytesMut`.
 //! - `metrics`: the counters of an engine as OpenMetrics, from a `prometheus_client` registry or as
 //!   text.
 //! - `serde`: [`Options`] in configuration files.

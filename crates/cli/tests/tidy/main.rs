@@ -9,6 +9,7 @@ mod claims;
 mod code;
 mod facts;
 mod imports;
+mod interface;
 mod phrases;
 mod ratchet;
 mod results;

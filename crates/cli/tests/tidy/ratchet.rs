@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::tree::{Tree, group};
-use crate::{imports, phrases};
+use crate::{imports, interface, phrases};
 
 /// The counts as they were last.
 pub(crate) const FILE: &str = "crates/cli/tests/tidy/ratchet.toml";
@@ -18,7 +18,7 @@ const TOO_LONG: usize = 900;
 /// By rule, by crate.
 pub(crate) type Counts = BTreeMap<String, BTreeMap<String, usize>>;
 
-/// Counts everything anew, and prints the largest import cycles.
+/// Counts everything anew, and prints the largest import cycles and the public methods.
 pub(crate) fn count(tree: &Tree) -> Counts {
     let mut counts = Counts::new();
     let mut add = |rule: &str, of: &str, more: usize| {
@@ -48,6 +48,15 @@ pub(crate) fn count(tree: &Tree) -> Counts {
         println!("{of}: the largest import cycle has {} files: {}", cycle.len(), cycle.join(" "));
         counts.entry("largest_cycle".to_owned()).or_default().insert(of, cycle.len());
     }
+    let methods = interface::methods(tree);
+    for (of, names) in &methods {
+        println!("{of}: {} public methods: {}", names.len(), names.join(" "));
+    }
+    let sum = methods.values().map(Vec::len).sum();
+    counts
+        .entry("public_methods".to_owned())
+        .or_default()
+        .insert(interface::LIBRARY.to_owned(), sum);
     counts
 }
 

@@ -50,6 +50,33 @@ pub struct Knob {
     pub change: Change,
 }
 
+impl Options {
+    /// Sets an option by its name to a value given as text, such as `set("prealloc", "64m")`.
+    ///
+    #[doc = include_str!("knobs.md")]
+    ///
+    /// ```
+    /// # fn main() -> forebay::Result<()> {
+    /// let mut options = forebay::Options::default();
+    /// options.set("cache_bytes", "64m")?;
+    /// assert_eq!(options.cache_bytes, Some(64 << 20));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidInput` for an unknown name or an invalid value; the message lists what is valid.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        set(self, name, value)
+    }
+
+    /// Returns every option by its name, with its value as text, its valid values and its meaning.
+    #[must_use]
+    pub fn knobs(&self) -> Vec<Knob> {
+        list(self)
+    }
+}
+
 /// When a knob can be changed.
 ///
 /// ```

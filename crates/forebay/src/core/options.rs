@@ -25,7 +25,6 @@ use forebay_cache::limits::PAGE;
 
 use crate::core::context::placement::Affinity;
 use crate::core::error::{Error, ErrorKind, Result};
-use crate::core::knobs::{self, Knob};
 use crate::core::limits::{
     CACHE_OF_MEMORY, DEFAULT_BUFFER_BYTES, DEFAULT_CACHE_BYTES, DIRTY_AGES, FLIGHT_TIME,
     MAX_BUFFER_BYTES, MAX_CACHE_BYTES, MIN_CACHE_BYTES, MIN_DIRTY_BYTES, PATIENCE,
@@ -187,31 +186,6 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Sets an option by its name to a value given as text, such as `set("prealloc", "64m")`.
-    ///
-    #[doc = include_str!("knobs.md")]
-    ///
-    /// ```
-    /// # fn main() -> forebay::Result<()> {
-    /// let mut options = forebay::Options::default();
-    /// options.set("cache_bytes", "64m")?;
-    /// assert_eq!(options.cache_bytes, Some(64 << 20));
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// `InvalidInput` for an unknown name or an invalid value; the message lists what is valid.
-    pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
-        knobs::set(self, name, value)
-    }
-
-    /// Returns every option by its name, with its value as text, its valid values and its meaning.
-    #[must_use]
-    pub fn knobs(&self) -> Vec<Knob> {
-        knobs::list(self)
-    }
-
     /// Returns the bytes of memory for the cache.
     pub(crate) fn cache_bytes(&self) -> u64 {
         let default =

@@ -183,7 +183,7 @@ impl Inode {
         let what = format!("too many pages {whose} could not be written; nothing more is accepted");
         let error =
             Error::new(ErrorKind::at_device(&cause), what).at_path(&self.path).because(cause);
-        error.remedy("sync to try again, or drop the data with `discard_dirty`")
+        error.remedy("sync to try again, or drop the data with `abandon_unwritten`")
     }
 
     /// Refuses a call for a file whose change was interrupted.
@@ -198,16 +198,18 @@ impl Inode {
     /// Returns the error for the caller of a failed ticket.
     pub(crate) fn failure(&self, failure: Failure) -> Error {
         match failure {
-            Failure::Write { offset, errno: DISCARDED } => {
-                self.io_error("`discard_dirty` dropped the data written here", offset, DISCARDED)
-            }
+            Failure::Write { offset, errno: DISCARDED } => self.io_error(
+                "`abandon_unwritten` dropped the data written here",
+                offset,
+                DISCARDED,
+            ),
             Failure::Write { offset, errno } => {
                 let error =
                     self.io_error("could not write a page out; it stays dirty", offset, errno);
                 if is_full(&std::io::Error::from_raw_os_error(errno.0)) {
                     error.remedy("free space on the file system, then sync again")
                 } else {
-                    error.remedy("sync again to retry, or drop the data with `discard_dirty`")
+                    error.remedy("sync again to retry, or drop the data with `abandon_unwritten`")
                 }
             }
             Failure::Flush(errno) => Error::poisoned(&self.path, errno),

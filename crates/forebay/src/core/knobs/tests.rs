@@ -84,8 +84,6 @@ fn the_page_of_knobs_is_made_from_the_table() {
     }
     let found = std::fs::read_to_string(path).unwrap();
     assert_eq!(found, page, "run this test with FOREBAY_WRITE_PAGES=1 to write the page");
-    let page = r#"#[doc = include_str!("knobs.md")]"#;
-    assert!(include_str!("../options.rs").contains(page), "`set` lists no knobs");
 }
 
 #[test]

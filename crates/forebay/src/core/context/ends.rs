@@ -159,8 +159,8 @@ impl Writeback {
 
 impl Writeback {
     /// Decides whether completed writes are held, if that depends on the writers
-    /// (`completion=throttled`): each end frees room for few of those that wait for the dirty limit,
-    /// and costs wakes.
+    /// (`completion=throttled`): each end frees room for few of those that wait for the dirty
+    /// limit, and costs wakes.
     pub(super) fn hold_if_throttled(&mut self) {
         if self.knobs.queue.holding == Holding::Throttled {
             let most = self.shared.level.limit() / HELD_ONE_IN;

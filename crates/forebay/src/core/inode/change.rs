@@ -193,7 +193,7 @@ impl Changing<'_> {
         self.wakes = true;
     }
 
-    /// Wakes uncached writers for whom there is room now, or all of them.
+    /// Wakes as many uncached writers as there is room for now, or all of them.
     pub(crate) fn let_writers_through(&mut self, all: bool) {
         if self.state.service.page_wakers.is_line_empty() {
             return;

@@ -2,7 +2,7 @@
 //! file.
 //!
 //! Pages change at any time, so all that wait for one look again. Writers that wait for room are in
-//! a line, by their arrival, and only those are woken for whom there is room. A woken writer has
+//! a line, by their arrival, and only as many are woken as there is room for. A woken writer has
 //! left the line: if its task is never polled again, it keeps back no other. A writer that finds
 //! the room taken goes back to its place.
 

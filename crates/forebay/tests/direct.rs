@@ -3,9 +3,7 @@
 
 mod support;
 
-use std::future::Future as _;
 use std::os::unix::fs::FileExt as _;
-use std::task::{Context, Waker};
 use std::time::Duration;
 
 use forebay::{DirectBuffer, DirectFile, Engine, ErrorKind, Options};

@@ -136,12 +136,14 @@ compile_error!("forebay needs Linux 5.15 or newer on a 64-bit processor");
 // `core` is the engine, and uses the machine only through `platform`; its `mod.rs` lists the
 // modules of a write. Around it: `builder` makes an engine, `adapters` has standard traits,
 // `control` the control socket, `keeper` the survival of the process, `metrics` counters for a
-// registry.
+// registry. `fuzzed` is for a fuzzer alone.
 
 mod adapters;
 mod builder;
 mod control;
 mod core;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzed;
 #[doc(hidden)]
 pub mod inside;
 pub mod keeper;

@@ -169,7 +169,9 @@ impl Mount {
         let before = node.status()?;
         let has_owner = wanted.user.is_some() || wanted.group.is_some();
         if has_owner {
-            let (user, group) = (wanted.user.map(Uid::from_raw), wanted.group.map(Gid::from_raw));
+            // As for chown(2), -1 changes nothing.
+            let user = wanted.user.map(Uid::from_raw_unchecked);
+            let group = wanted.group.map(Gid::from_raw_unchecked);
             rustix::fs::chownat(CWD, node.path(), user, group, AtFlags::empty())?;
         }
         if let Some(mode) = wanted.mode {

@@ -29,6 +29,8 @@ mod durable;
 mod error;
 mod filesystem;
 mod forgetting;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzed;
 mod limits;
 mod mounted;
 mod names;

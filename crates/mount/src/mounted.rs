@@ -83,7 +83,7 @@ impl Mount {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 impl Mount {
     /// The mount of a directory that is not mounted.
     pub(crate) fn unmounted(directory: &std::path::Path, engine: forebay::Engine) -> Self {

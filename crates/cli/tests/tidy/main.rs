@@ -7,6 +7,8 @@
 mod answers;
 mod claims;
 mod code;
+mod compiler;
+mod counts;
 mod facts;
 mod imports;
 mod interface;
@@ -94,4 +96,25 @@ fn the_core_names_the_machine_only_through_the_platform() {
 fn the_core_imports_downwards() {
     let tree = Tree::load();
     none(&imports::upward(&tree), "an import against the layers of layers.toml");
+}
+
+#[test]
+fn one_oldest_compiler_is_named_and_suffices() {
+    none(&compiler::disagreeing(&Tree::load()), "the oldest compiler");
+    let metadata = std::process::Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version=1", "--locked"])
+        .args(["--filter-platform", "x86_64-unknown-linux-gnu"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo starts");
+    assert!(metadata.status.success(), "cargo metadata failed: {metadata:?}");
+    let metadata = serde_json::from_slice(&metadata.stdout).expect("it is JSON");
+    none(&compiler::too_young(&metadata), "a dependency needs a younger compiler");
+}
+
+#[test]
+fn the_numbers_of_tests_are_those_of_the_tree() {
+    let tree = Tree::load();
+    none(&counts::wrong(&tree), "a number of tests");
+    none(&counts::unkept_targets(&tree), "a fuzz target without a corpus, or a test of it");
 }

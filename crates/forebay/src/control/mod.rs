@@ -13,7 +13,7 @@
 //! The protocol is in [`line`](mod@line), the other end in [`client`].
 
 pub(crate) mod client;
-mod line;
+pub(crate) mod line;
 
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::UnixStream;

@@ -3,6 +3,7 @@
 
 mod adapters;
 mod appends;
+mod arenas;
 mod attributes;
 mod batch_disks;
 mod bypass;

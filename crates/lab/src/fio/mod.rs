@@ -6,6 +6,8 @@
 //! warning. All options are in `options.rs`.
 
 mod draft;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzed;
 mod options;
 mod text;
 mod value;

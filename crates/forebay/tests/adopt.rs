@@ -373,7 +373,7 @@ fn who_is_refused() {
         for _ in 0..3 {
             let (reported, socket) = (reported.clone(), &socket);
             scope.spawn(move || {
-                reported.send(Engine::builder(Options::default()).adopt(socket)).unwrap()
+                reported.send(Engine::builder(Options::default()).adopt(socket)).unwrap();
             });
         }
     });

@@ -4,7 +4,6 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -175,7 +174,7 @@ fn a_published_file_is_a_new_one() {
     batch.write(&path, b"new").unwrap();
     let mut private = batch.create(directory.path().join("private")).unwrap();
     private.set_mode(0o600).unwrap();
-    private.write(b"secret").unwrap();
+    private.write_all(b"secret").unwrap();
     private.close().unwrap();
     batch.commit().unwrap();
     let after = fs::metadata(&path).unwrap();
@@ -200,7 +199,7 @@ fn contract_20_a_new_name_that_is_taken_stops_the_commit_there() {
     let batch = engine.batch();
     batch.write(at("one"), b"1").unwrap();
     let mut two = batch.create_new(at("two")).unwrap();
-    two.write(b"2").unwrap();
+    two.write_all(b"2").unwrap();
     two.close().unwrap();
     batch.write(at("three"), b"3").unwrap();
     fs::write(at("two"), "of another").unwrap();

@@ -58,7 +58,7 @@ fn child_that_writes_until_it_is_killed() {
 
 /// In every second child the file goes from context to context all the time.
 fn keep_changing_contexts(engine: &Engine) {
-    knobs::set(&engine, "affinity", "hash").unwrap();
+    knobs::set(engine, "affinity", "hash").unwrap();
     let engine = engine.clone();
     std::thread::spawn(move || {
         for number in ["1", "8", "2", "5", "3"].iter().cycle() {

@@ -184,7 +184,7 @@ fn child_that_is_stopped() {
 
 /// Files go from context to context all the time.
 fn keep_changing_contexts(engine: &Engine) {
-    knobs::set(&engine, "affinity", "hash").unwrap();
+    knobs::set(engine, "affinity", "hash").unwrap();
     let engine = engine.clone();
     std::thread::spawn(move || {
         for number in ["1", "4", "2", "3"].iter().cycle() {

@@ -15,7 +15,7 @@ use crate::core::wait;
 /// File with a position, for the traits [`Read`], [`Write`] and [`Seek`], and with the feature
 /// `tokio` for its `AsyncRead`, `AsyncWrite` and `AsyncSeek`.
 ///
-/// `F` is `&File` (from [`File::cursor`]), `Arc<File>` or `File`. A file can have any number of
+/// `F` is `&File`, `Arc<File>` or `File`. A file can have any number of
 /// cursors, each with its own position. A cursor needs no `BufWriter` or `BufReader` around it: a
 /// small write or read is a copy into or from the cache, without a system call.
 ///

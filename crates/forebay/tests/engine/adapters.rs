@@ -49,7 +49,7 @@ impl Positioned for Blocking<'_> {
 fn a_cursor_is_as_one_over_a_vector() {
     assert_as_over_a_vector(
         &engine(),
-        |file, take| take(&mut Blocking(Cursor::new(&file))),
+        |file, take| take(&mut Blocking(Cursor::new(file))),
         "through a cursor",
     );
 }

@@ -43,7 +43,7 @@ fn extend(file: &File, bytes: u64) {
 
 /// Groups have the contexts in turn, from the first one on: the engine has one file system.
 fn is_context_of(file: &File, group: u32) -> bool {
-    eventually(Duration::from_secs(10), || inside::context(&file) == group as usize % CONTEXTS)
+    eventually(Duration::from_secs(10), || inside::context(file) == group as usize % CONTEXTS)
 }
 
 #[test]

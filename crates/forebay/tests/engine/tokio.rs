@@ -77,7 +77,7 @@ impl Positioned for Tokio<'_> {
 fn a_cursor_of_tokio_is_as_one_over_a_vector() {
     assert_as_over_a_vector(
         &engine(),
-        |file, take| take(&mut Tokio(Cursor::new(&file), runtime())),
+        |file, take| take(&mut Tokio(Cursor::new(file), runtime())),
         "through a cursor of tokio",
     );
 }

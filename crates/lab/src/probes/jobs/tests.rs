@@ -42,8 +42,8 @@ fn memory_shrinks_together_and_stays_possible() {
     assert_eq!(shape().budget_bytes(Arm::Forebay), 80 << 20);
     for part in [1.0, 0.3, 0.01] {
         let shape = shape().with_memory(part);
-        let mut options = forebay::Options::default();
-        options.cache_bytes = Some(shape.cache.0);
+        let cache_bytes = Some(shape.cache.0);
+        let mut options = forebay::Options { cache_bytes, ..Default::default() };
         for (name, value) in shape.knobs() {
             options.set(&name, &value).unwrap();
         }

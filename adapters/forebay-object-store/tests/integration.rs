@@ -12,7 +12,8 @@ use tempfile::TempDir;
 
 fn store() -> (Store, TempDir) {
     let directory = tempfile::tempdir_in(".").unwrap();
-    let engine = Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() }).unwrap();
+    let engine =
+        Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() }).unwrap();
     (Store::new(engine, directory.path()).unwrap(), directory)
 }
 

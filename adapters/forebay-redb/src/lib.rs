@@ -67,7 +67,8 @@ impl Backend {
     /// # Errors
     /// As [`Engine::open`].
     pub fn open(engine: &Engine, path: impl AsRef<Path>) -> forebay::Result<Self> {
-        let backend = Self::new(engine.open(path, OpenOptions::new().read(true).write(true).create(true))?)?;
+        let backend =
+            Self::new(engine.open(path, OpenOptions::new().read(true).write(true).create(true))?)?;
         Ok(Self { _engine: Some(engine.clone()), ..backend })
     }
 

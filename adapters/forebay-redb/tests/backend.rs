@@ -17,7 +17,12 @@ const TABLE: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("table");
 
 /// A cache that is smaller than the databases here.
 fn engine() -> Engine {
-    Engine::start(Options { cache_bytes: Some(8 << 20), dirty_bytes: Some(4 << 20), ..Options::default() }).unwrap()
+    Engine::start(Options {
+        cache_bytes: Some(8 << 20),
+        dirty_bytes: Some(4 << 20),
+        ..Options::default()
+    })
+    .unwrap()
 }
 
 fn open(engine: &Engine, path: &Path) -> Result<Database, DatabaseError> {
@@ -54,7 +59,8 @@ fn a_database_is_open_once() {
     let database = open(&engine, &path).unwrap();
     assert!(matches!(open(&engine, &path), Err(DatabaseError::DatabaseAlreadyOpen)));
     assert!(matches!(Database::create(&path), Err(DatabaseError::DatabaseAlreadyOpen)));
-    let other = Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() }).unwrap();
+    let other =
+        Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() }).unwrap();
     assert_eq!(Backend::open(&other, &path).unwrap_err().kind(), ErrorKind::Busy);
     drop(database);
     // Free from here on, for any program.

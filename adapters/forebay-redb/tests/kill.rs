@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, ErrorKind, keeper, Keeper, Options};
+use forebay::{Engine, ErrorKind, Keeper, Options, keeper};
 use forebay_redb::Backend;
 use redb::{Database, Durability, ReadableDatabase, ReadableTable, TableDefinition};
 
@@ -96,7 +96,8 @@ fn run_and_kill(path: &Path, has_keeper: bool, kill: u64) -> u64 {
 
 /// Opens the database, as the next start of the program does, and returns its last commit.
 fn check(path: &Path) -> u64 {
-    let engine = Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() }).unwrap();
+    let engine =
+        Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() }).unwrap();
     let start = Instant::now();
     let backend = loop {
         match Backend::open(&engine, path) {

@@ -10,7 +10,7 @@
 //! # fn main() -> forebay::Result<()> {
 //! # let directory = tempfile::tempdir_in(".").unwrap();
 //! # let path = directory.path().join("a.log");
-//! let engine = Engine::new()?;                       // defaults; Engine::start(options) for others
+//! let engine = Engine::new()?;                     // defaults; Engine::start(options) for others
 //! let log = engine.open(&path, OpenOptions::new().append(true).create(true))?;
 //! let offset = log.append(b"record\n")?;             // a copy into memory
 //! log.sync_data()?;                                  // durable from here on
@@ -70,8 +70,8 @@
 //!
 //! - A dropped write or append has accepted a prefix of its data. A dropped sync is still made, but
 //!   nobody gets its result. [`AsyncFile`] lists every call.
-//! - A dropped operation of a [`DirectFile`] is still carried out, and the next sync or close of the
-//!   handle reports its error.
+//! - A dropped operation of a [`DirectFile`] is still carried out, and the next sync or close of
+//!   the handle reports its error.
 //! - A panic of the program while it unwinds drops handles and engine: dropping a [`File`] starts
 //!   its writeback, and dropping the last [`Engine`] writes everything out. A program that aborts
 //!   on panic loses what is not written, as with `kill -9`.

@@ -15,8 +15,8 @@ use crate::core::engine::Engine;
 use crate::core::stats::{Kind, NUMBERS, Number, Stats};
 
 /// Needs the feature `metrics`. A clone of the engine exports its [`Stats`] from a
-/// `prometheus_client` registry. Each scrape reads the numbers once. The page `docs/metrics.md` lists
-/// every metric.
+/// `prometheus_client` registry. Each scrape reads the numbers once. The page `docs/metrics.md`
+/// lists every metric.
 ///
 /// To stop the engine before the registry is dropped, call [`Engine::shutdown`].
 ///

@@ -102,7 +102,10 @@ impl Cell {
         if self.arm == "std" {
             return Ok(builder.create(&self.path)?);
         }
-        let engine = Engine::builder(Options { cache_bytes: Some(self.cache_bytes - own), ..Options::default() });
+        let engine = Engine::builder(Options {
+            cache_bytes: Some(self.cache_bytes - own),
+            ..Options::default()
+        });
         let engine = match self.arm.as_str() {
             "forebay" => engine.build()?,
             "forebay-survive" => engine.survive(Keeper::this_program()).build()?,

@@ -61,7 +61,8 @@ mod tests {
         assert_eq!(exported(root), ["Cursor", "Engine", "File", "self"].map(str::to_owned).into());
         let source = "impl<F: Borrow<File>> Cursor<F> {\n    pub fn new() {}\n    fn own() {}\n}\n\
                       impl Drop for File {\n    fn drop(&mut self) {}\n}\n\
-                      impl crate::File {\n    pub async fn sync(self) {}\n    pub(crate) fn no() {}\n}\n";
+                      impl crate::File {\n    pub async fn sync(self) {}\n    \
+                      pub(crate) fn no() {}\n}\n";
         let found = [("Cursor", "new"), ("File", "sync")];
         assert_eq!(in_blocks(source), found.map(|(of, name)| (of.to_owned(), name.to_owned())));
     }

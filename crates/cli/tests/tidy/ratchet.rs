@@ -30,7 +30,7 @@ pub(crate) fn count(tree: &Tree) -> Counts {
         // Measured output stands in its page as it was printed.
         let is_measured = path.starts_with("docs/measurements/") || path == "README.md";
         if is_rust || path.ends_with(".md") && !is_measured {
-            let is_table = |line: &&str| line.starts_with(['|', '<']) && !is_rust;
+            let is_table = |line: &&str| line.trim_start().starts_with(['|', '<']) && !is_rust;
             let lines = text.lines().filter(|line| !is_table(line));
             add("wide_lines", of, lines.filter(|line| line.chars().count() > WIDTH).count());
             add("phrases", of, phrases::count(path, text));

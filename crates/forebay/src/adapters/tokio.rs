@@ -287,8 +287,8 @@ impl<F: Borrow<File> + Unpin> AsyncRead for Cursor<F> {
 /// nothing durable: call [`AsyncFile::sync_data`](crate::AsyncFile::sync_data).
 ///
 /// On a handle for appending, the bytes accepted by one poll are contiguous. A write that takes
-/// several polls may have appends of others in between; use [`AsyncFile::append`](crate::AsyncFile::append) for
-/// records.
+/// several polls may have appends of others in between; use
+/// [`AsyncFile::append`](crate::AsyncFile::append) for records.
 impl<F: Borrow<File> + Unpin> AsyncWrite for Cursor<F> {
     fn poll_write(
         self: Pin<&mut Self>,

@@ -35,7 +35,8 @@ use crate::platform::{memory_limit, thread};
 /// [`Engine::set_options`](crate::Engine::set_options) changes them while the engine runs.
 ///
 /// Each field has a name and a value as text, too, for configuration files, command lines and
-/// `forebay ctl`: [`Options::set`]. With the feature `serde` they are read and written in that form.
+/// `forebay ctl`: [`Options::set`]. With the feature `serde` they are read and written in that
+/// form.
 ///
 /// ```
 /// use std::time::Duration;

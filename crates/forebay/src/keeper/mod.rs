@@ -151,7 +151,7 @@ pub struct Keeper {
     pub save_to: Option<PathBuf>,
     /// The log file of the keeper (default: standard error).
     pub log: Option<PathBuf>,
-    /// What the engine does when the keeper dies (default: start another one).
+    /// Reaction of the engine to the death of the keeper (default: start another one).
     pub when_lost: WhenLost,
 }
 

@@ -21,7 +21,8 @@ use crate::platform::{Memory, Piece};
 /// }
 /// # let directory = tempfile::tempdir_in(".").unwrap();
 /// # let engine = forebay::Engine::new().unwrap();
-/// # let file = engine.open_direct(directory.path().join("f"), forebay::OpenOptions::new().read(true).write(true).create(true)).unwrap();
+/// # let open = forebay::OpenOptions::new().read(true).write(true).create(true).clone();
+/// # let file = engine.open_direct(directory.path().join("f"), &open).unwrap();
 /// assert_eq!(write(&file, vec![1; 100]).unwrap(), 100);
 /// assert_eq!(write(&file, vec![1; 50].into_boxed_slice()).unwrap(), 50);
 /// ```

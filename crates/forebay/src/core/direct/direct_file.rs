@@ -25,10 +25,10 @@ use crate::platform::{AlignedMemory, Memory};
 /// Handle of a file for direct I/O: reads and writes go from the caller's buffer straight to the
 /// device, past the cache.
 ///
-/// [`Engine::open_direct`](crate::Engine::open_direct) opens it. Each call submits an operation, and
-/// returns at once what it ends with: `wait()` waits for that on this thread, `.await` in a task.
-/// Overlapping operations take effect in the order of submission. A read or write takes an owned
-/// buffer, and ends with it.
+/// [`Engine::open_direct`](crate::Engine::open_direct) opens it. Each call submits an operation,
+/// and returns at once what it ends with: `wait()` waits for that on this thread, `.await` in a
+/// task. Overlapping operations take effect in the order of submission. A read or write takes an
+/// owned buffer, and ends with it.
 ///
 /// Any offset, length and address is valid, and sizes are exact. An operation that is not aligned
 /// to [`DirectFile::alignment`] costs a copy, or a read of the block that it changes in part
@@ -186,8 +186,8 @@ impl DirectFile {
         self.inode.describe()
     }
 
-    /// Submits the close of the handle. It ends once every operation submitted before has ended, with
-    /// the last errors. Flushes nothing. A [`wait`](Submitted::wait) takes at most
+    /// Submits the close of the handle. It ends once every operation submitted before has ended,
+    /// with the last errors. Flushes nothing. A [`wait`](Submitted::wait) takes at most
     /// [`Options::close_timeout`](crate::Options::close_timeout).
     ///
     /// # Errors

@@ -119,8 +119,8 @@ impl<B: DirectBuffer> Future for Transfer<B> {
 
 /// Future of a direct sync, change of length or close that has been submitted.
 ///
-/// Dropping it cancels nothing: the operation ends, and the next sync or close of the handle reports
-/// its error.
+/// Dropping it cancels nothing: the operation ends, and the next sync or close of the handle
+/// reports its error.
 ///
 /// ```
 /// use forebay::{Engine, OpenOptions, Submitted};

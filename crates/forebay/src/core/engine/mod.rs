@@ -208,9 +208,10 @@ impl Engine {
     /// (`cache_bytes`, `buffer_bytes` and `backend`). Does not block, except to start the threads
     /// of more `contexts`.
     ///
-    /// A change takes effect from the next pass of each context on. Lower limits of dirty bytes make
-    /// writers wait until enough is written. Files that move to another context keep their writes in
-    /// flight. Space reserved before a change of `prealloc` is given back when its file is closed.
+    /// A change takes effect from the next pass of each context on. Lower limits of dirty bytes
+    /// make writers wait until enough is written. Files that move to another context keep their
+    /// writes in flight. Space reserved before a change of `prealloc` is given back when its file
+    /// is closed.
     ///
     /// ```
     /// use std::time::Duration;

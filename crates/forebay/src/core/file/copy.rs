@@ -117,8 +117,8 @@ impl Engine {
     ///
     /// The copy has all data accepted by `from` before the call. It is in the cache, like any
     /// written data: a sync of `to` makes it durable. Reading runs ahead of writing, in a few
-    /// MiB of memory beside the cache. If the handles are [uncached](crate::OpenOptions::uncached), the
-    /// copied pages leave the cache at once, so a large copy evicts nothing else.
+    /// MiB of memory beside the cache. If the handles are [uncached](crate::OpenOptions::uncached),
+    /// the copied pages leave the cache at once, so a large copy evicts nothing else.
     ///
     /// Writes to either file during the copy may be missing from it. Holes become zeroes.
     /// Permission bits and times are not copied; [`File::set_times`] sets times.

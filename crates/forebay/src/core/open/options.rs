@@ -56,7 +56,7 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// Creates options of which none is set.
+    /// Creates options that are all off.
     #[must_use]
     pub fn new() -> Self {
         Self {

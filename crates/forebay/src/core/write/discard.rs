@@ -101,8 +101,8 @@ impl File {
         wait::block_on(self.abandon_unwritten_async())
     }
 
-    /// Asynchronous form of [`File::abandon_unwritten`]. If the future is dropped before it ends, no
-    /// data is dropped.
+    /// Asynchronous form of [`File::abandon_unwritten`]. If the future is dropped before it ends,
+    /// no data is dropped.
     pub(crate) async fn abandon_unwritten_async(&self) -> Result<u64> {
         self.may_write()?;
         // The end may move, so no append may be in progress.

@@ -26,8 +26,8 @@ fn builder(directory: &Path) -> Builder {
 /// Writes without a sync, reports that, and waits to be killed.
 fn child(directory: &Path) -> forebay::Result<()> {
     let engine = builder(directory).build()?;
-    let file = engine
-        .open(directory.join("table"), OpenOptions::new().read(true).write(true).create(true))?;
+    let mut open = OpenOptions::new();
+    let file = engine.open(directory.join("table"), open.write(true).create(true))?;
     file.write_at(&vec![b'x'; BYTES], 0)?;
     println!("written");
     loop {

@@ -45,10 +45,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let mut child = Command::new(std::env::current_exe()?);
     let mut child = child.arg(&directory).arg("child").stdout(Stdio::piped()).spawn()?;
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().ok_or("no output")?).read_line(&mut line)?;
+    let line = BufReader::new(child.stdout.take().ok_or("no output")?).lines().next();
     child.kill()?;
-    println!("the child has {} and died: {}", line.trim(), child.wait()?);
+    println!("the child has {} and died: {}", line.ok_or("no line")??, child.wait()?);
 
     let adopted = builder(&directory).adopt(directory.join("keeper.socket"))?;
     let file = adopted.files.first().ok_or("no file was adopted")?;

@@ -90,6 +90,17 @@ fn contract_15_uncached_writers_of_a_file_take_turns() {
                 written[number].set(round + 1);
                 let least = written.iter().map(Cell::get).min().unwrap();
                 largest_lead.set(largest_lead.get().max(round + 1 - least));
+                // Others have their turn before the next write.
+                let mut has_yielded = false;
+                poll_fn(|context| {
+                    context.waker().wake_by_ref();
+                    if std::mem::replace(&mut has_yielded, true) {
+                        Poll::Ready(())
+                    } else {
+                        Poll::Pending
+                    }
+                })
+                .await;
             }
         })
     };

@@ -166,7 +166,7 @@ pub use crate::core::file::File;
 pub use crate::core::file::attributes::Metadata;
 pub use crate::core::knobs::{Change, Knob};
 pub use crate::core::open::adoption::Adopted;
-pub use crate::core::open::options::OpenOptions;
+pub use crate::core::open::open_options::OpenOptions;
 pub use crate::core::options::{self, Options};
 pub use crate::core::recovery::KeeperState;
 pub use crate::core::stats::Stats;

@@ -11,7 +11,7 @@ use crate::core::direct::direct_file::DirectFile;
 use crate::core::engine::Engine;
 use crate::core::error::Result;
 use crate::core::file::File;
-use crate::core::open::options::OpenOptions;
+use crate::core::open::open_options::OpenOptions;
 use crate::core::sync::together::SyncManyError;
 use crate::core::wait;
 use crate::platform::Times;

@@ -7,7 +7,7 @@ use crate::core::engine::Engine;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::File;
 use crate::core::open::enter::Given;
-use crate::core::open::options::OpenOptions;
+use crate::core::open::open_options::OpenOptions;
 
 /// The descriptor of the engine, for system calls that the library does not have, such as
 /// `ioctl(2)`, `fsetxattr(2)` or `flock(2)`.

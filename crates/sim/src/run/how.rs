@@ -1,6 +1,6 @@
 //! Options of the opens that runs make.
 
-use crate::core::open::options::OpenOptions;
+use crate::core::open::open_options::OpenOptions;
 
 pub(crate) fn read() -> OpenOptions {
     OpenOptions::new().read(true).clone()

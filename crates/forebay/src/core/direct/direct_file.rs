@@ -16,7 +16,7 @@ use crate::core::direct::transfer::{Aside, Asked, Copying, Submitted, Transfer};
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::check_device_end;
 use crate::core::limits::DIRECT_BYTES;
-use crate::core::open::options::OpenOptions;
+use crate::core::open::open_options::OpenOptions;
 use crate::core::shared::Shared;
 use crate::core::stats::Counters;
 use crate::core::table::Last;

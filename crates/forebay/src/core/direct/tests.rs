@@ -25,7 +25,7 @@ use crate::core::direct::turns::Room;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::limits::{DIRECT_OPERATIONS, MIN_CACHE_BYTES};
 use crate::core::open::common::Common;
-use crate::core::open::options::OpenOptions;
+use crate::core::open::open_options::OpenOptions;
 use crate::core::options::{OfContext, Options};
 use crate::core::shared::{Parts, Shared};
 use crate::core::table::AnyInode;

@@ -22,7 +22,7 @@ use crate::core::engine::owner::{Owner, wait_for};
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::lease::lock_out_engines;
 use crate::core::open::common::Common;
-use crate::core::open::options::OpenOptions;
+use crate::core::open::open_options::OpenOptions;
 use crate::core::open::{Entering, Strategy};
 use crate::core::shared::Shared;
 use crate::core::table::AnyInode;

@@ -13,7 +13,7 @@ use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::File;
 use crate::core::inode::Inode;
 use crate::core::lease;
-use crate::core::open::options::OpenOptions;
+use crate::core::open::open_options::OpenOptions;
 use crate::core::options::Options;
 use crate::core::recovery::KeeperState;
 use crate::core::shared::{Parts, Shared};

@@ -18,7 +18,7 @@ use forebay_cache::{Caching, Liberties};
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::attributes::Layout;
 use crate::core::inode::Inode;
-use crate::core::open::options::OpenOptions;
+use crate::core::open::open_options::OpenOptions;
 use crate::core::read::file_length;
 use crate::core::shared::Shared;
 use crate::core::wait;

@@ -18,7 +18,7 @@ use crate::core::inode::{Exclusion, Inode};
 use crate::core::lease::{flush_what_was_there, lock_out_engines, look_at_lease};
 use crate::core::open::close::arm;
 use crate::core::open::enter::give_back_after_crash;
-use crate::core::open::options::OpenOptions;
+use crate::core::open::open_options::OpenOptions;
 use crate::core::recovery::Standby;
 use crate::core::recovery::inherited::{HandedFile, Inherited, is_whole};
 use crate::core::shared::Shared;

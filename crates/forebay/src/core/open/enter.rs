@@ -17,7 +17,7 @@ use crate::core::lease::{
     Claim, break_lease, claim, claim_shared, flush_what_was_there, lease_for_reading, look_at_lease,
 };
 use crate::core::open::close::{arm, is_writable, renew};
-use crate::core::open::options::OpenOptions;
+use crate::core::open::open_options::OpenOptions;
 use crate::core::open::{Entering, Found, OpeningTurn, Sought, Strategy, check_device, find_holes};
 use crate::core::shared::Shared;
 use crate::core::space::reserving;

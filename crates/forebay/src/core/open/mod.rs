@@ -54,7 +54,7 @@ use crate::core::lease::lock_out_engines;
 use crate::core::limits::{DEVICE_TRIES, OPEN_ROUNDS, SPARSE_BYTES, SPARSE_RANGES};
 use crate::core::open::common::Common;
 use crate::core::open::enter::{add_open_remedy, copy, not_served, only_for_reading};
-use crate::core::open::options::OpenOptions;
+use crate::core::open::open_options::OpenOptions;
 use crate::core::shared::Shared;
 use crate::core::table::AnyInode;
 use crate::platform::{
@@ -65,7 +65,7 @@ pub(crate) mod adoption;
 pub(crate) mod close;
 pub(crate) mod common;
 pub(crate) mod enter;
-pub(crate) mod options;
+pub(crate) mod open_options;
 
 /// Right to open one file and to enter it into the table, until dropped.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::core::direct::direct_file::DirectFile;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::File;
-use crate::core::open::options::OpenOptions;
+use crate::core::open::open_options::OpenOptions;
 use crate::platform::thread;
 use crate::run::caller::Caller;
 use crate::run::caller::direct::DirectHandle;

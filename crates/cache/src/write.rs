@@ -272,44 +272,68 @@ impl CachedFile {
         if (chunk.busy | chunk.pinned) & bit != 0 {
             return Err(WriteStop::Busy);
         }
-        let (frame, prepare) =
-            if chunk.partial & bit != 0 || chunk.present & !chunk.sending & bit != 0 {
-                self.counts.charge(u32::from((chunk.dirty | chunk.held()) & bit == 0));
-                (chunk.frame(slot).expect("a page that is here has a frame"), Prepare::Nothing)
-            } else if chunk.present & bit != 0 {
-                let Some(frame) = stash.take() else { return Err(WriteStop::NoFrames) };
-                let old = chunk.take_frame(slot).expect("a page in flight has a frame");
-                self.odd.displace(page, old, chunk.epoch(slot));
-                chunk.sending &= !bit;
-                chunk.set_frame(slot, frame);
-                self.counts.charge(1);
-                (frame, if replaces { Prepare::Zero } else { Prepare::From(old) })
-            } else {
-                let Some(frame) = stash.take() else { return Err(WriteStop::NoFrames) };
-                if chunk.filling & bit != 0 {
-                    let flight = self.divert_fill(page, frame);
-                    self.begin_partial(page, Rest::OnTheWay(flight));
-                    (frame, Prepare::Nothing)
-                } else {
-                    if rest_is_zero {
-                        chunk.set_frame(slot, frame);
-                        self.counts.charge(1);
-                    } else {
-                        let Some(spare) = stash.take() else {
-                            stash.push(frame);
-                            return Err(WriteStop::NoFrames);
-                        };
-                        chunk.set_frame(slot, frame);
-                        self.counts.charge(1);
-                        self.begin_partial(page, Rest::OnDevice(spare));
-                    }
-                    self.errors.take_unreadable(page);
-                    (frame, if rest_is_zero { Prepare::Zero } else { Prepare::Nothing })
-                }
-            };
+        // Of a shared file only what is unwritten or kept is current. The rest may have changed
+        // since it was read, also by an append of ours that went past the cache.
+        let is_old = self.lease.is_shared()
+            && chunk.present & !(chunk.dirty | chunk.sending | chunk.held()) & bit != 0;
+        let (frame, prepare) = if is_old {
+            let Some(spare) = stash.take() else { return Err(WriteStop::NoFrames) };
+            chunk.present &= !bit;
+            let frame = chunk.frame(slot).expect("a present page has a frame");
+            self.counts.charge(1);
+            self.begin_partial(page, Rest::OnDevice(spare));
+            (frame, Prepare::Nothing)
+        } else if chunk.partial & bit != 0 || chunk.present & !chunk.sending & bit != 0 {
+            self.counts.charge(u32::from((chunk.dirty | chunk.held()) & bit == 0));
+            (chunk.frame(slot).expect("a page that is here has a frame"), Prepare::Nothing)
+        } else if chunk.present & bit != 0 {
+            let Some(frame) = stash.take() else { return Err(WriteStop::NoFrames) };
+            let old = chunk.take_frame(slot).expect("a page in flight has a frame");
+            self.odd.displace(page, old, chunk.epoch(slot));
+            chunk.sending &= !bit;
+            chunk.set_frame(slot, frame);
+            self.counts.charge(1);
+            (frame, if replaces { Prepare::Zero } else { Prepare::From(old) })
+        } else {
+            self.begin_absent(page, rest_is_zero, stash)?
+        };
         let (chunk, slot) = self.index.chunk_mut(page);
         chunk.begin_copy(slot, 1);
         Ok(Copy { page, frame, at, length, prepare })
+    }
+
+    /// Gives a frame to a page that is absent or being read, and of which a part is written.
+    fn begin_absent(
+        &mut self,
+        page: u64,
+        rest_is_zero: bool,
+        stash: &mut FrameRuns,
+    ) -> Result<(Frame, Prepare), WriteStop> {
+        let Some(frame) = stash.take() else { return Err(WriteStop::NoFrames) };
+        let (chunk, slot) = self.index.chunk_mut(page);
+        let is_filling = chunk.filling & 1 << slot != 0;
+        if is_filling && self.lease.is_exclusive() {
+            let flight = self.divert_fill(page, frame);
+            self.begin_partial(page, Rest::OnTheWay(flight));
+            return Ok((frame, Prepare::Nothing));
+        }
+        let spare = if rest_is_zero { None } else { stash.take() };
+        if spare.is_none() && !rest_is_zero {
+            stash.push(frame);
+            return Err(WriteStop::NoFrames);
+        }
+        if is_filling {
+            // What it brings may be old by now.
+            self.divert_fill(page, frame);
+        } else {
+            chunk.set_frame(slot, frame);
+            self.counts.charge(1);
+        }
+        if let Some(spare) = spare {
+            self.begin_partial(page, Rest::OnDevice(spare));
+        }
+        self.errors.take_unreadable(page);
+        Ok((frame, if rest_is_zero { Prepare::Zero } else { Prepare::Nothing }))
     }
 
     fn begin_partial(&mut self, page: u64, rest: Rest) {

@@ -15,22 +15,11 @@ use forebay_sim::{Marks, Plan};
 /// Runs `seeds` seeds, and adds up the marks.
 pub(crate) fn swarm(name: &str, seeds: u64, plan: impl Fn(u64) -> Plan) -> Marks {
     let mut marks = Marks::default();
-    let is_alone = seed().is_some();
     for seed in seeds_of(seeds) {
-        if is_alone || !OPEN_FAULT.contains(&(name, seed)) {
-            marks.merge(&run_one(name, seed, plan(seed)).marks);
-        }
+        marks.merge(&run_one(name, seed, plan(seed)).marks);
     }
     marks
 }
-
-/// Seeds that find a fault that is known and not mended yet (docs/decisions/0028): a read of a file
-/// that other programs have open does not see bytes that were accepted before.
-const OPEN_FAULT: [(&str, u64); 3] = [
-    ("contract_02_holds_on", 107),
-    ("contract_02_holds_on", 122),
-    ("contract_06_a_lease_that_others", 5),
-];
 
 /// Runs a seed.
 pub(crate) fn run_one(name: &str, seed: u64, plan: Plan) -> Report {

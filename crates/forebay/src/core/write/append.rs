@@ -151,11 +151,16 @@ impl File {
             let data = front(*data);
             // Nobody writes to the cache meanwhile.
             let held = FileHold::new(&self.inode, &self.shared);
-            if let Some(way) = self.append_past(&data, settling.rounds == APPEND_ROUNDS)? {
+            let is_last = settling.rounds == APPEND_ROUNDS;
+            if let Some(way) = self.append_past(&data, is_last)? {
                 return Poll::Ready(Ok(way));
             }
             drop(held);
             flushed?;
+            if is_last {
+                // Others write there all the time.
+                return Poll::Ready(Ok(Way::Cached(Place::Offset)));
+            }
             // No flush of a poisoned file succeeds.
             let is_poisoned = self.inode.lock().cache.poisoned().is_some();
             let request = if is_poisoned { TicketKind::WriteOut } else { TicketKind::FlushData };
@@ -164,9 +169,9 @@ impl File {
         }
     }
 
-    /// Appends bytes past the cache, unless the cache has something that must be flushed before.
-    /// The caller holds the file.
-    fn append_past(&self, data: &[u8], at_any_rate: bool) -> Result<Option<Way>> {
+    /// Appends bytes past the cache, unless the cache has something that must be written or flushed
+    /// before. The caller holds the file.
+    fn append_past(&self, data: &[u8], is_last: bool) -> Result<Option<Way>> {
         let failed = |error| {
             Error::new(ErrorKind::at_device(&error), "could not append to the file")
                 .at_path(&self.inode.path)
@@ -179,9 +184,11 @@ impl File {
         }
         let end = self.inode.file.length().map_err(failed)?;
         let bytes = end..end.saturating_add(data.len() as u64);
-        if !at_any_rate && !self.inode.lock().cache.can_append(&bytes) {
+        let state = self.inode.lock();
+        if !state.cache.can_append(&bytes) || state.cache.flushes_before_append() && !is_last {
             return Ok(None);
         }
+        drop(state);
         let Some(appended) = self.inode.file.append(data) else {
             return Ok(Some(Way::Cached(Place::Offset)));
         };

@@ -615,7 +615,8 @@ fn contract_10_a_device_that_goes_away_is_an_error() {
     assert!(file.abandon_unwritten().unwrap() >= 3 * PAGE);
     assert_eq!(file.len().unwrap(), 4 * MIB);
     file.close().unwrap();
-    drop(claim(device.path()).unwrap());
+    // A child of another test has it open, too, between its fork and its exec.
+    assert!(eventually(SOON, || claim(device.path()).is_ok()));
 }
 
 #[test]

@@ -302,7 +302,7 @@ impl CachedFile {
         Ok(Copy { page, frame, at, length, prepare })
     }
 
-    /// Gives a frame to a page that is absent or being read, and of which a part is written.
+    /// Gives a frame to a page that is absent or being read, for a write to a part of it.
     fn begin_absent(
         &mut self,
         page: u64,
@@ -323,7 +323,7 @@ impl CachedFile {
             return Err(WriteStop::NoFrames);
         }
         if is_filling {
-            // What it brings may be old by now.
+            // Its bytes may be old by now.
             self.divert_fill(page, frame);
         } else {
             chunk.set_frame(slot, frame);

@@ -6,7 +6,7 @@
 //! only.
 
 mod help;
-mod mount;
+mod mount_args;
 mod parse;
 mod values;
 
@@ -19,8 +19,8 @@ use help::{
     COMPARE_IN_FULL, COMPLETIONS_IN_FULL, DOCTOR_IN_FULL, MORE, RECOVER_IN_FULL, REPORT_IN_FULL,
     TOP_IN_FULL, ctl_in_full, run_in_full,
 };
-use mount::{MOUNT_IN_FULL, UNMOUNT_IN_FULL};
-pub(crate) use mount::{MountArgs, UnmountArgs};
+use mount_args::{MOUNT_IN_FULL, UNMOUNT_IN_FULL};
+pub(crate) use mount_args::{MountArgs, UnmountArgs};
 pub(crate) use parse::{Parsed, command, parse};
 use values::{bytes, disk, rounds, seconds, share};
 

@@ -28,12 +28,12 @@ use crate::local::{self, Peer};
 
 mod listener;
 mod process;
-mod wait;
+mod wait_for;
 
 pub use listener::Listener;
 pub use process::Process;
-pub(crate) use wait::{Deadline, poll};
-pub use wait::{WaitFor, wait};
+pub(crate) use wait_for::{Deadline, poll};
+pub use wait_for::{WaitFor, wait};
 
 /// Maximum of bytes in a message.
 pub const MESSAGE_BYTES: usize = 4096;

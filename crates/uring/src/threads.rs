@@ -49,8 +49,8 @@ use crate::vectors::Shape;
 use crate::waker::Waker;
 
 mod bell;
+mod masked;
 mod pool;
-mod signals;
 
 use bell::Rung;
 use pool::Pool;

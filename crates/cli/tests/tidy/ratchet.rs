@@ -44,6 +44,9 @@ pub(crate) fn count(tree: &Tree) -> Counts {
     let crates: Vec<String> =
         counts["long_files"].keys().filter(|of| of.starts_with("crates/")).cloned().collect();
     for of in crates {
+        let same = same_names(tree, &of);
+        println!("{of}: names of several files: {}", same.join(" "));
+        counts.entry("same_names".to_owned()).or_default().insert(of.clone(), same.len());
         let cycle = imports::largest_cycle(tree, &of);
         println!("{of}: the largest import cycle has {} files: {}", cycle.len(), cycle.join(" "));
         counts.entry("largest_cycle".to_owned()).or_default().insert(of, cycle.len());
@@ -58,6 +61,20 @@ pub(crate) fn count(tree: &Tree) -> Counts {
         .or_default()
         .insert(interface::LIBRARY.to_owned(), sum);
     counts
+}
+
+/// Names that several source files of a crate have, without those of modules and tests.
+fn same_names<'a>(tree: &'a Tree, of: &str) -> Vec<&'a str> {
+    let sources = format!("{of}/src/");
+    let mut seen = BTreeMap::<&str, usize>::new();
+    for path in tree.paths() {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        let is_source = path.starts_with(&sources) && path.ends_with(".rs");
+        if is_source && !path.contains("/tests/") && !["mod.rs", "tests.rs"].contains(&name) {
+            *seen.entry(name).or_default() += 1;
+        }
+    }
+    seen.into_iter().filter(|(_, files)| *files > 1).map(|(name, _)| name).collect()
 }
 
 /// Counts above those of the file, with the file's line; counts that have fallen are printed.
@@ -80,6 +97,14 @@ pub(crate) fn risen(file: &str, counts: &Counts) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_of_two_files_is_found() {
+        let paths = ["a/src/file.rs", "a/src/b/file.rs", "a/src/mod.rs", "a/src/b/mod.rs"];
+        let more = ["a/src/lock.rs", "a/src/b/tests/lock.rs", "a/tests/lock.rs", "c/src/lock.rs"];
+        let files: Vec<_> = paths.iter().chain(&more).map(|path| (*path, "")).collect();
+        assert_eq!(same_names(&Tree::of(&files), "a"), ["file.rs"]);
+    }
 
     #[test]
     fn a_count_that_rises_is_found_and_one_that_falls_is_not() {

@@ -23,7 +23,7 @@ use forebay_lists::fifo;
 
 use super::WORKERS;
 use super::bell::Bell;
-use super::signals;
+use super::masked;
 use crate::arena::Arena;
 use crate::job::{Ended, Job};
 
@@ -212,7 +212,7 @@ pub(super) fn start(pool: &Arc<Pool>, numbers: Range<usize>) -> io::Result<Vec<J
         let name = format!("forebay-io-{number}");
         thread::Builder::new().name(name).stack_size(STACK_BYTES).spawn(move || pool.work())
     };
-    signals::blocked(|| numbers.map(start_one).collect())?
+    masked::blocked(|| numbers.map(start_one).collect())?
 }
 
 #[cfg(test)]

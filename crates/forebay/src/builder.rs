@@ -14,8 +14,8 @@ use crate::core::options::Options;
 use crate::core::recovery::inherited::forget_all_but;
 use crate::core::shared::{OnError, Parts, Shared};
 use crate::keeper::Keeper;
+use crate::keeper::Started;
 use crate::keeper::adopt::Handed;
-use crate::keeper::standby::Started;
 use crate::platform::thread;
 
 /// Starts an engine with a callback for errors or a keeper; see [`Engine::builder`].

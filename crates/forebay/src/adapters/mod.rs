@@ -1,8 +1,6 @@
-//! The calls that wait as futures; and traits and buffers of other libraries: `std::io`, and with
-//! features of the same
-//! names `bytes`, `serde` and `tokio`; and descriptors.
+//! The calls that wait as futures; traits and buffers of other libraries: `std::io`, and with
+//! features of the same names `bytes`, `serde` and `tokio`; and descriptors.
 
-mod ahead;
 pub(crate) mod asynchronous;
 #[cfg(feature = "bytes")]
 mod bytes;
@@ -12,4 +10,3 @@ mod descriptor;
 mod serde;
 #[cfg(feature = "tokio")]
 mod tokio;
-mod vectored;

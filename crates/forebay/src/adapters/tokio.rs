@@ -14,8 +14,7 @@ use std::time::{Duration, Instant};
 use forebay_cache::{Liberties, TicketKind};
 use tokio::io::{AsyncRead, AsyncSeek, AsyncWrite, ReadBuf};
 
-use crate::adapters::ahead::{Ahead, serves};
-use crate::adapters::cursor::Cursor;
+use crate::adapters::cursor::{Ahead, Cursor, serves};
 use crate::core::direct::plug::plugged_no_more;
 use crate::core::error::Result;
 use crate::core::file::File;

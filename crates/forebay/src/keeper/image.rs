@@ -12,8 +12,7 @@ use forebay_uring::{
     Access, Arena, Create, FileRecord, How, Kind, LeaseWatch, Lock, OpenFile, Truncate,
 };
 
-use super::devices::finish;
-use super::progress::Progress;
+use super::devices::{Progress, finish};
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::limits::KEEPER_RECOVER_PATIENCE;
 use crate::core::recovery::finish::{Done, Job, Rings, places};

@@ -52,10 +52,9 @@
 // The modules:
 //
 // - `link`: the engine's side. `process`: the keeper's side. `message`: the protocol between them.
-// - `devices`: the writing of the files. `progress`: the watch for hung devices.
+// - `devices`: the writing of the files, and the watch for hung devices.
 // - `report`: the account of the result. `log`: the log of the keeper.
 // - `adopt`: the handover to a new program. `image`: saved arenas.
-// - `standby`: the start of the process.
 
 pub(crate) mod adopt;
 pub(crate) mod devices;
@@ -64,17 +63,21 @@ pub(crate) mod link;
 pub(crate) mod log;
 pub(crate) mod message;
 pub(crate) mod process;
-pub(crate) mod progress;
 pub(crate) mod report;
-pub(crate) mod standby;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_uring::{Alive, Arena, OpenFile};
+
+use self::link::Link;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::limits::{KEEPER_LINGER, KEEPER_PATH_BYTES, PATIENCE};
+use crate::core::recovery::{KeeperState, Standby};
+use crate::core::shared::Shared;
 
 pub use process::{run, run_if_asked};
 
@@ -250,6 +253,62 @@ fn absolute(what: &str, path: &Path) -> Result<PathBuf> {
         return Err(refused(&format!("longer than {KEEPER_PATH_BYTES} bytes")).at_path(path));
     }
     Ok(absolute)
+}
+
+/// The keeper of an engine, and the process it runs in.
+pub(crate) struct Started {
+    link: Arc<Link>,
+    process: Child,
+}
+
+impl Started {
+    /// Starts the keeper of an arena. With `on_trial`, another keeper still has everything until
+    /// [`Standby::confirm`].
+    pub(crate) fn start(keeper: Keeper, arena: &Arc<Arena>, on_trial: bool) -> Result<Self> {
+        let (link, process) = Link::start(keeper, Arc::clone(arena), on_trial)?;
+        Ok(Self { link, process })
+    }
+
+    /// Separates the standby from the call that starts to watch its process.
+    pub(crate) fn split(self) -> (Box<dyn Standby>, impl FnOnce(&Arc<Shared>) -> Result<()>) {
+        let Self { link, process } = self;
+        let standby: Box<dyn Standby> = Box::new(Arc::clone(&link));
+        (standby, move |shared: &Arc<Shared>| link.watch(shared, process))
+    }
+}
+
+impl Standby for Arc<Link> {
+    fn alive(&self) -> Option<Arc<Alive>> {
+        Link::alive(self)
+    }
+
+    fn is_there(&self) -> bool {
+        Link::is_there(self)
+    }
+
+    fn confirm(&self) -> Result<()> {
+        Link::confirm(self)
+    }
+
+    fn add(&self, number: u32, generation: u16, file: &Arc<OpenFile>) -> Result<()> {
+        Link::add(self, number, generation, file)
+    }
+
+    fn remove(&self, number: u32, generation: u16) {
+        Link::remove(self, number, generation);
+    }
+
+    fn state(&self) -> KeeperState {
+        Link::state(self)
+    }
+
+    fn say_goodbye(&self) {
+        Link::say_goodbye(self);
+    }
+
+    fn leave_it(&self) {
+        Link::leave_it(self);
+    }
 }
 
 #[cfg(test)]

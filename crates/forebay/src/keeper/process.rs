@@ -21,10 +21,9 @@ use forebay_uring::local::Peer;
 use forebay_uring::passing::{self, Listener, Received, WaitFor, wait};
 use forebay_uring::{Arena, Channel, Gone, OpenFile, Process, detached};
 
-use super::devices::finish;
+use super::devices::{Progress, finish};
 use super::log::Log;
 use super::message::{Hello, Message};
-use super::progress::Progress;
 use super::report::Report;
 use super::{ASKED, REFUSED, SAVED, WRITTEN};
 use crate::core::limits::{
@@ -32,7 +31,7 @@ use crate::core::limits::{
 };
 use crate::core::recovery::finish::{Job, Rings};
 use crate::core::recovery::inherited;
-use crate::core::recovery::work::{Work, work_of};
+use crate::core::recovery::{Work, work_of};
 
 /// Runs the keeper and exits, if this process was started as one by
 /// [`Keeper::this_program`](super::Keeper::this_program). Otherwise returns at once.

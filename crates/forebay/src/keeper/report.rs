@@ -8,11 +8,11 @@ use std::time::Instant;
 
 use forebay_uring::Arena;
 
+use super::devices::Hung;
 use super::image;
 use super::log::Log;
-use super::progress::Hung;
 use crate::core::recovery::finish::{Done, places};
-use crate::core::recovery::work::{Refused, note_done};
+use crate::core::recovery::{Refused, note_done};
 
 /// Sources and destinations of the result.
 #[derive(Debug)]

@@ -77,6 +77,21 @@ impl File {
         result.map(|()| offset)
     }
 
+    /// Appends several slices as one contiguous record and returns its offset. Blocks as
+    /// [`File::append`].
+    ///
+    /// # Errors
+    /// As [`File::append`].
+    pub fn append_vectored(&self, data: &[IoSlice<'_>]) -> Result<u64> {
+        wait::block_on(self.append_vectored_async(data))
+    }
+
+    /// Asynchronous form of [`File::append_vectored`].
+    pub(crate) async fn append_vectored_async(&self, data: &[IoSlice<'_>]) -> Result<u64> {
+        let (offset, _, result) = self.append_all(Slices::new(data)).await;
+        result.map(|()| offset)
+    }
+
     /// Returns the offset of the append, the number of accepted bytes, and the result.
     pub(crate) async fn append_all(&self, data: Slices<'_>) -> (u64, usize, Result<()>) {
         if let Err(error) = self.may_append() {

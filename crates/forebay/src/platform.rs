@@ -35,8 +35,8 @@ pub(crate) mod clock {
 
     pub(crate) use forebay_uring::clock::{coarse, now};
 
-    /// Returns the length of a window that measures the rate of a number of contexts: long against a
-    /// handover, short against a load. The simulation has a shorter one.
+    /// Returns the length of a window that measures the rate of a number of contexts: long against
+    /// a handover, short against a load. The simulation has a shorter one.
     #[inline]
     pub(crate) const fn contexts_window() -> Duration {
         Duration::from_millis(50)
@@ -70,8 +70,8 @@ pub(crate) mod files {
         std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device())
     }
 
-    /// Returns the path that a symbolic link to a missing file names: an exclusive open creates nothing
-    /// through a link. Returns the path itself if it is no link.
+    /// Returns the path that a symbolic link to a missing file names: an exclusive open creates
+    /// nothing through a link. Returns the path itself if it is no link.
     pub(crate) fn end_of_links(path: &Path) -> PathBuf {
         let mut end = path.to_owned();
         for _ in 0..LINKS {
@@ -132,8 +132,8 @@ pub(crate) mod sync {
             self.0.wait(guard).unwrap_or_else(PoisonError::into_inner)
         }
 
-        /// As [`Condvar::wait`], but no longer than until the deadline, if given. Returns whether the
-        /// deadline has passed.
+        /// As [`Condvar::wait`], but no longer than until the deadline, if given. Returns whether
+        /// the deadline has passed.
         pub(crate) fn wait_until<'a, T>(
             &self,
             guard: MutexGuard<'a, T>,
@@ -241,8 +241,8 @@ pub(crate) mod thread {
         done.expect("the closure runs once")
     }
 
-    /// Returns whether a waker unparks the calling thread and does nothing else: the caller of the poll
-    /// is a blocking call.
+    /// Returns whether a waker unparks the calling thread and does nothing else: the caller of the
+    /// poll is a blocking call.
     pub(crate) fn is_own_waker(waker: &Waker) -> bool {
         UNPARK.try_with(|own| own.will_wake(waker)).unwrap_or(false)
     }

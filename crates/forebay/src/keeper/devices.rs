@@ -1,6 +1,6 @@
 //! The writing of a dead program's files, with one thread per device, so that a hung device delays
-//! no other; and the progress with each device, for another thread: on a hung device no call returns
-//! that could report it.
+//! no other; and the progress with each device, for another thread: on a hung device no call
+//! returns that could report it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::Step;
 use super::flushing::{Flush, What};
-use super::inner::Inner;
+use super::inner::{Inner, undo};
 use super::place::Place;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::platform::Replace;
@@ -210,26 +210,6 @@ impl Drop for Commit<'_> {
     fn drop(&mut self) {
         if !self.places.is_empty() {
             self.undo();
-        }
-    }
-}
-
-/// Removes the temporary files of steps that were not done, the lock files, and the directories
-/// that were made and are empty.
-pub(super) fn undo<'a>(
-    steps: impl DoubleEndedIterator<Item = &'a Step> + Clone,
-    places: impl IntoIterator<Item = Arc<Place>>,
-) {
-    for step in steps.clone() {
-        if let Step::Publish { home, number, .. } = step {
-            home.remove_temporary(*number);
-        }
-    }
-    places.into_iter().for_each(|place| place.unlock());
-    for step in steps.rev() {
-        if let Step::Made { at, name } = step {
-            // Other programs may have put files there.
-            let _ = at.remove_directory(name);
         }
     }
 }

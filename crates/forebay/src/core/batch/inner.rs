@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::flushing::Flushing;
 use super::place::{Place, Places};
-use super::{Step, absolute, commit};
+use super::{Step, absolute};
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::shared::Shared;
 use crate::core::wait;
@@ -112,7 +112,7 @@ impl Inner {
         let (steps, places) = self.close();
         if self.shared.is_parent() {
             self.flushing.give_up();
-            commit::undo(steps.iter(), places);
+            undo(steps.iter(), places);
         }
     }
 }
@@ -120,4 +120,24 @@ impl Inner {
 /// Error of a call on a file of a batch that has ended.
 fn over() -> Error {
     Error::new(ErrorKind::InvalidInput, "the batch has ended")
+}
+
+/// Removes the temporary files of steps that were not done, the lock files, and the directories
+/// that were made and are empty.
+pub(super) fn undo<'a>(
+    steps: impl DoubleEndedIterator<Item = &'a Step> + Clone,
+    places: impl IntoIterator<Item = Arc<Place>>,
+) {
+    for step in steps.clone() {
+        if let Step::Publish { home, number, .. } = step {
+            home.remove_temporary(*number);
+        }
+    }
+    places.into_iter().for_each(|place| place.unlock());
+    for step in steps.rev() {
+        if let Step::Made { at, name } = step {
+            // Other programs may have put files there.
+            let _ = at.remove_directory(name);
+        }
+    }
 }

@@ -49,8 +49,9 @@ impl CachedFile {
         self.let_kept_go(settled);
     }
 
-    /// Records that bytes were appended past the cache.
+    /// Records that bytes were appended past the cache: a length that was read before is too small.
     pub fn note_appended(&mut self) {
+        self.sizes.note_ended();
         self.flushes.note_appended();
     }
 
@@ -124,6 +125,19 @@ mod tests {
         let after = fill(&mut file, &mut stash, 700);
         file.settle(&after, Ok(597), Keep::All, &mut settled);
         assert_eq!(settled.patches.len(), 1);
+    }
+
+    #[test]
+    fn contract_06_no_lease_counts_with_a_length_from_before_a_change_of_the_end() {
+        let owns_after = |change: fn(&mut CachedFile)| {
+            let (mut file, _) = file();
+            let (look, breaks) = (file.look(), file.breaks());
+            change(&mut file);
+            file.own(397, (look, breaks), &mut Settled::default())
+        };
+        assert!(owns_after(|_| ()));
+        assert!(!owns_after(CachedFile::note_appended));
+        assert!(!owns_after(CachedFile::note_extended));
     }
 
     #[test]

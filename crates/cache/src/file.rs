@@ -325,8 +325,10 @@ impl CachedFile {
         }
     }
 
-    /// Records that the file was extended past the cache, which no flush before covers.
+    /// Records that the file was extended past the cache, which no flush before covers. A length
+    /// that was read before is too small.
     pub fn note_extended(&mut self) {
+        self.sizes.note_ended();
         self.flushes.note_change();
     }
 

@@ -2,9 +2,10 @@
 
 mod common;
 
-use common::{assert_marks, run_one, swarm};
+use common::{assert_marks, each, run_one, swarm};
 use forebay_sim::plan::{Disturbance, Mix};
 use forebay_sim::run::below::{appended_in_turn, read_after_a_change};
+use forebay_sim::run::claimed;
 use forebay_sim::world::machine::VolumePlan;
 use forebay_sim::{Faults, PerMille, Plan};
 
@@ -57,6 +58,13 @@ fn contract_06_a_read_lease_is_released_to_writers() {
     let marks = swarm("contract_06_a_read_lease", 150, read_leases);
     let places = ["read lease broken", "write lease broken", "visited", "cut at open"];
     assert_marks(&marks, &places);
+}
+
+/// An open takes the lease again while another handle appends past the cache.
+#[test]
+fn contract_06_an_append_beside_an_open_that_takes_the_lease_stays() {
+    let marks = each("contract_06_an_append_beside", 200, claimed::run);
+    assert_marks(&marks, &["appended past the cache", "leased again", "still shared"]);
 }
 
 /// Other programs reach the files by the directory below, as with FUSE, and break no lease.

@@ -19,6 +19,7 @@ pub mod batch;
 pub mod below;
 mod caller;
 mod check;
+pub mod claimed;
 pub mod contexts;
 pub mod costs;
 mod death;

@@ -10,6 +10,7 @@ pub(crate) mod single;
 use forebay_sim::run::{Report, run};
 use forebay_sim::seed::Seed;
 use forebay_sim::trace::Tracing;
+use forebay_sim::world::Failure;
 use forebay_sim::{Marks, Plan};
 
 /// Runs `seeds` seeds, and adds up the marks.
@@ -18,6 +19,26 @@ pub(crate) fn swarm(name: &str, seeds: u64, plan: impl Fn(u64) -> Plan) -> Marks
     for seed in seeds_of(seeds) {
         marks.merge(&run_one(name, seed, plan(seed)).marks);
     }
+    marks
+}
+
+/// As [`swarm`], of a run of another kind.
+pub(crate) fn each(
+    name: &str,
+    seeds: u64,
+    run: impl Fn(u64, Tracing) -> Result<Marks, Failure>,
+) -> Marks {
+    let tracing = if runs_all() { Tracing::Off } else { Tracing::Kept };
+    let mut marks = Marks::default();
+    for seed in seeds_of(seeds) {
+        let ran = run(seed, tracing).unwrap_or_else(|failure| {
+            eprintln!("{failure}");
+            let seed = Seed(seed);
+            panic!("replay it with FOREBAY_SIM_SEED={seed} cargo test -p forebay-sim {name}")
+        });
+        marks.merge(&ran);
+    }
+    println!("{marks}");
     marks
 }
 

@@ -1,6 +1,5 @@
-//! What the program can say of itself: the commit it was built from, and by which compiler. Where
-//! that cannot be known it says so. `FOREBAY_COMMIT` is believed where it is set: for who builds
-//! from an archive.
+//! Gives the program its own description: its commit and its compiler. An unknown one stays unset.
+//! `FOREBAY_COMMIT` overrides the commit, for builds from an archive.
 
 use std::process::Command;
 

@@ -17,8 +17,8 @@ pub(crate) fn version() -> &'static str {
     &LINE
 }
 
-/// Which program it is, so that two that may do other things are not taken for one: where the
-/// commit does not tell, for there were changes or it is not known, by when the program was built.
+/// Identity of this program. Two programs that may behave differently have different identities: if
+/// the commit is unknown or had changes, the build time is part of it.
 pub(crate) fn identity() -> String {
     let says_all = COMMIT.is_some_and(|commit| !commit.ends_with('+'));
     let built =

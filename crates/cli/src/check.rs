@@ -21,7 +21,7 @@ pub(crate) fn check(request: &CheckRequest) -> Result<(), Failure> {
     remove_leftovers(&request.directory);
     let mut manifest = Manifest::gather(&request.directory);
     let file_bytes = file_bytes(request.scale);
-    // What a file system needs besides the file.
+    // The file system itself needs space besides the file.
     let needed = file_bytes * 2;
     if manifest.storage.free_bytes < needed {
         let (free, needed) = (manifest.storage.free_bytes >> 20, needed.div_ceil(1 << 20));

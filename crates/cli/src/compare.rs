@@ -1,8 +1,9 @@
-//! `forebay compare`: tell what will be done, do it, show what came out. Leaves nothing but the
-//! result.
+//! `forebay compare`: announces the comparison, runs it, and shows the results. It leaves nothing
+//! but the result.
 //!
-//! All that will be run is planned before anything is: a suite whose last part cannot be planned
-//! costs no run of its first. Then part after part runs, and what came out is one document.
+//! Everything is planned before anything runs: if the last part of a suite cannot be planned, no
+//! time is lost on its first part. Then the parts run one after the other, and all results go into
+//! one document.
 
 mod left_out;
 mod resume;
@@ -46,7 +47,7 @@ pub(crate) const QUIET_WITHIN: Duration = Duration::from_secs(10);
 /// How long a comparison takes at least for its disk to be measured at the end, too.
 const LONG_ENOUGH: Duration = Duration::from_secs(20);
 
-/// What an interrupted comparison says of its files.
+/// Message of an interrupted comparison about its files.
 const NOTHING_LEFT: &str = "nothing was left behind";
 
 /// A part and what will be run of it.
@@ -156,7 +157,7 @@ fn announce(request: &CompareRequest, planned: &[Planned<'_>], writes: Option<St
     say(format!("About {}{slower}. {writes}{removed}", spoken(time)).trim_end());
 }
 
-/// What is known of where it will run, and of what is asked.
+/// Gathers the known facts about the machine and the request.
 fn gather(request: &CompareRequest) -> Manifest {
     let mut manifest = Manifest::gather(&request.directory);
     build::report(&mut manifest);
@@ -237,7 +238,7 @@ fn measure(
 ) -> Result<Document, Failure> {
     let scratch = Scratch::new_in(&request.directory)
         .map_err(|error| not_writable(&request.directory, &error))?;
-    // What has ended is kept where rounds are.
+    // The record keeps the finished rounds.
     let left_behind = if record.is_some() {
         "the same command with --resume continues after the last finished round"
     } else {
@@ -327,7 +328,7 @@ fn measure(
     {
         document.manifest.notes.extend(before.changed(&end.into()));
     }
-    // What was done to age it is known once a cell has had it.
+    // The steps that aged the file system are known only after a cell used it.
     document.manifest.file_system = scratch.made();
     match fruitless {
         Some(error) if document.parts.is_empty() => Err(Failure::failed(error)),
@@ -360,7 +361,8 @@ fn add(document: &mut Document, planned: &Planned<'_>, outcome: &Outcome, parts:
     if let Some(bytes) = plan.budget_bytes() {
         manifest.budget_bytes.get_or_insert(bytes);
     }
-    // Which engine ran stands in the heading; a cell in which another one did keeps its note.
+    // The heading names the engine, so equal notes are dropped. A cell with another engine keeps
+    // its note.
     let known = format!(": engine: {}", manifest.engine);
     let notes = outcome.notes.iter().filter(|note| !note.ends_with(&known));
     manifest.notes.extend(notes.map(|note| match parts {
@@ -409,7 +411,7 @@ pub(crate) fn remove_leftovers(directory: &Path) {
         let path = leftover.path.display().to_string();
         let owner = leftover.owner.map(|owner| format!(" (process {owner})")).unwrap_or_default();
         if let Err(why) = tunings::put_back(&leftover.path) {
-            // What it says is still to be done.
+            // The error lists the steps that remain.
             say(&why);
             continue;
         }

@@ -35,7 +35,7 @@ fn reported(socket: &Path, error: &Error) -> String {
     }
 }
 
-/// What was meant by a name or value that there is not, if one is near.
+/// Suggests a known name or value close to an unknown one.
 fn meant(control: &mut Control, ask: &Ask) -> Option<String> {
     let no_such = |what: &str, name: &str, names: &[&str]| {
         let near = nearest(name, names.iter().copied()).filter(|near| *near != name)?;
@@ -62,7 +62,7 @@ fn meant(control: &mut Control, ask: &Ask) -> Option<String> {
     }
 }
 
-/// A line for each: its name, what it stands at, whether it can be changed, and what it can be.
+/// One line per knob: its name, its value, whether it can be changed, and its choices.
 fn table(knobs: &[Knob]) -> String {
     let widest = |of: fn(&Knob) -> usize| knobs.iter().map(of).max().unwrap_or(0);
     let (names, values) = (widest(|knob| knob.name.len()), widest(|knob| knob.value.len()));

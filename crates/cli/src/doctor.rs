@@ -1,4 +1,4 @@
-//! `forebay doctor`: what was found, and a code that says how well Forebay does there.
+//! `forebay doctor`: prints its findings, and exits with a code for how well Forebay works there.
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -42,7 +42,7 @@ use crate::report::{self, ReportRequest};
 /// Stands for every suite that is shipped.
 const ALL: &str = "all";
 
-/// What to do.
+/// A command with its checked arguments.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Compare.
@@ -79,7 +79,7 @@ pub(crate) enum Command {
     Manual(PathBuf),
     /// Be a keeper.
     Keeper {
-        /// The descriptor by which it hears.
+        /// The descriptor that the keeper receives messages on.
         channel: i32,
     },
     /// Help or version.
@@ -108,16 +108,16 @@ pub(crate) struct CompareRequest {
     pub(crate) batching: Batching,
     /// The files of the suites, as they were read.
     pub(crate) job_files: Vec<JobFile>,
-    /// What is done again, if that is what it is.
+    /// The recorded comparison that this one repeats, if there is one.
     pub(crate) repeated: Option<Box<Repeated>>,
 }
 
-/// What `--target` names.
+/// Target named by `--target`.
 #[derive(Debug)]
 pub(crate) enum TargetAsked {
     /// Nothing.
     None,
-    /// What is only read.
+    /// A target that is only read.
     Read(Target),
     /// A device that is written over.
     Write(PathBuf),
@@ -143,7 +143,7 @@ pub(crate) struct RunRequest {
     pub(crate) batching: Batching,
 }
 
-/// What a command line means.
+/// Converts a parsed command line to a command.
 pub(crate) fn of(parsed: Parsed) -> Result<Command, Failure> {
     match parsed {
         Parsed::Show(text) => Ok(Command::Show(text)),

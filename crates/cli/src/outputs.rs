@@ -12,7 +12,7 @@ use forebay_lab::whole_file;
 
 use crate::failure::Failure;
 
-/// What is written when the result is there.
+/// Files to write when the result is complete.
 #[derive(Debug, Default)]
 pub(crate) struct Outputs {
     html: Option<PathBuf>,

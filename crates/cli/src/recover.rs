@@ -1,4 +1,4 @@
-//! `forebay recover`: what a keeper could not write, from where it saved it.
+//! `forebay recover`: writes the data that a keeper could not write and saved to an image.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use forebay::keeper::image::{self, Recovered, Run};
 use crate::failure::Failure;
 use crate::output::print;
 
-/// Writes it, or tells what would be written; a line for each file.
+/// Writes the data of an image, or reports the writes that it would make, one line per file.
 pub(crate) fn recover(image: &Path, run: Run) -> Result<(), Failure> {
     let files = match image::recover(image, run) {
         Ok(files) => files,

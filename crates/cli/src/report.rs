@@ -12,7 +12,7 @@ use crate::kept;
 use crate::output::print;
 use crate::outputs::Outputs;
 
-/// What to show.
+/// A result to show, and the files to write.
 #[derive(Debug)]
 pub(crate) struct ReportRequest {
     result: Document,
@@ -21,7 +21,7 @@ pub(crate) struct ReportRequest {
     outputs: Outputs,
 }
 
-/// As it was typed; what cannot be read is refused.
+/// Reads the results that the command line names. Fails if one cannot be read.
 pub(crate) fn meant(typed: ReportArgs) -> Result<ReportRequest, Failure> {
     if typed.other.is_some() && typed.html.is_some() {
         return Err(Failure::usage("--html: the page shows one result; leave the second one out"));

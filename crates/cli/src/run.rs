@@ -1,4 +1,4 @@
-//! `forebay run`: a job file through one engine, and what came out of it.
+//! `forebay run`: runs a job file through one engine and shows the result.
 
 use std::fs;
 
@@ -44,7 +44,7 @@ fn document(mut manifest: Manifest, options: &RunOptions, groups: &[CellReport])
     let arm = options.arm;
     let name = options.job_file.file_name().unwrap_or_default().to_string_lossy().into_owned();
     manifest.title = format!("{name} on {}", arm.name());
-    // It was read a moment ago; what has become of it since is its owner's business.
+    // The run read the file a moment ago. If it is gone since, that is not an error of the run.
     if let Ok(text) = fs::read_to_string(&options.job_file) {
         manifest.job_files = vec![JobFile { name: name.clone(), text }];
     }
@@ -52,13 +52,13 @@ fn document(mut manifest: Manifest, options: &RunOptions, groups: &[CellReport])
     manifest.rounds = 1;
     manifest.orders = vec![vec![arm.name().to_owned()]];
     manifest.settings.clone_from(&options.settings);
-    // Which engine it was stands in the heading.
+    // The heading names the engine already.
     let known = format!("engine: {}", manifest.engine);
     manifest.notes = notes(groups).into_iter().filter(|note| *note != known).collect();
     Document::new(manifest, name, rows(groups, arm), Vec::new())
 }
 
-/// What cannot be run as it was typed or as the job file stands is told apart from what went wrong.
+/// Separates errors in the command line or the job file from failures of the run.
 fn failure(error: RunError) -> Failure {
     match error {
         RunError::Interrupted => {

@@ -22,8 +22,8 @@ pub(crate) fn cell_main() -> ExitCode {
     child::cell_main()
 }
 
-/// What runs the groups of a job file, each in a process of its own; ends the running one soon
-/// after `stop` is set.
+/// Returns the runner for the groups of a job file, each in a process of its own. It ends the
+/// running group soon after `stop` is set.
 pub(crate) fn group_runner(
     stop: &Stop,
     batching: Batching,
@@ -32,8 +32,8 @@ pub(crate) fn group_runner(
     move |cell: &Cell| run_cell(cell, &[], batching, &stop)
 }
 
-/// Which engine Forebay has here, or why none. Knobs it does not know, and a path where no control
-/// socket can be, are refused before anything is done.
+/// Describes the engine that Forebay has here, or the reason why it has none. Unknown knobs and an
+/// unusable path for the control socket are refused before anything runs.
 pub(crate) fn describe_engine(
     cache_bytes: Option<u64>,
     settings: &[(String, String)],
@@ -63,12 +63,12 @@ pub(crate) fn describe_engine(
 
 /// Takes away the control socket of a group that was killed.
 pub(crate) fn remove_control(path: &Path) {
-    // What is no leftover stays.
+    // A path that is no leftover stays.
     let _ = forebay_uring::local::remove_leftover(path);
 }
 
-/// What runs the cells of a comparison, on these processors if there are any; ends the running one
-/// soon after `stop` is set.
+/// Returns the runner for the cells of a comparison, on `processors` if there are any. It ends the
+/// running cell soon after `stop` is set.
 pub(crate) fn runner(
     stop: &Stop,
     processors: &[u32],

@@ -1,4 +1,4 @@
-//! What the built program says to what it is given: codes, one line, nothing left behind.
+//! Answers of the built program to its arguments: exit codes, one line, nothing left behind.
 
 use std::ffi::OsStr;
 use std::fs;

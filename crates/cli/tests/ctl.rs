@@ -13,7 +13,7 @@ fn forebay(words: &[&str]) -> Command {
     command
 }
 
-/// The code, and what was printed and said.
+/// Returns the exit code, the standard output and the standard error.
 fn ctl(socket: &Path, words: &[&str]) -> (Option<i32>, String, String) {
     let output = forebay(&["ctl"]).arg(socket).args(words).output().unwrap();
     let [out, err] = [output.stdout, output.stderr].map(|said| String::from_utf8(said).unwrap());

@@ -96,8 +96,8 @@ fn is_root() -> bool {
     said("id", &[OsStr::new("-u")]).unwrap() == "0\n"
 }
 
-/// What only root can make; without root, or the programs, that is said. In continuous integration
-/// it must be there.
+/// Makes a thing that only root can make. Without root or the programs it prints a skip. In
+/// continuous integration it must be possible.
 fn made_by_root<T>(test: &str, make: impl FnOnce() -> Result<T, String>) -> Option<T> {
     if !is_root() {
         println!("skipped {test}: only root can make file systems and devices");
@@ -350,7 +350,7 @@ fn a_device_is_read_and_never_written_and_one_in_use_is_refused() {
     fs::File::create(&image).unwrap().set_len(16 * MIB).unwrap();
     let words = ["--find".as_ref(), "--show".as_ref(), "--read-only".as_ref(), image.as_os_str()];
     let device = PathBuf::from(said("losetup", &words).unwrap().trim());
-    // Read-only: whatever wrote would be told.
+    // The device is read-only, so an attempt to write shows as an error.
     let (code, free) = examined(&mut forebay(&["--json"], &device));
     let detached = said("losetup", &["--detach".as_ref(), device.as_os_str()]);
     assert_eq!(
@@ -379,15 +379,15 @@ fn who_forbids_io_uring_is_reported() {
     }
 }
 
-/// From now on the kernel answers `io_uring_setup` with this error, in this thread and what it
-/// becomes.
+/// Makes the kernel answer `io_uring_setup` with this error, in this thread and in the program that
+/// it becomes.
 fn refuse_io_uring(errno: i32) -> io::Result<()> {
     const ARCHITECTURE: u32 = if cfg!(target_arch = "x86_64") { 0xc000_003e } else { 0xc000_00b7 };
-    // Where the number of the call is in what the filter looks at, and where the architecture.
+    // Offsets of the call's number and of the architecture in the data that the filter reads.
     const NUMBER: u32 = 0;
     const NUMBERS_OF: u32 = 4;
     let load = |offset: u32| libc::sock_filter { code: 0x20, jt: 0, jf: 0, k: offset };
-    // Skips so many where the word is not the value.
+    // Skips `skip` instructions if the word is not `value`.
     let unless = |value: u32, skip: u8| libc::sock_filter { code: 0x15, jt: 0, jf: skip, k: value };
     let answer = |action: u32| libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: action };
     let mut filter = [

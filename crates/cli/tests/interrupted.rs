@@ -1,5 +1,5 @@
-//! What is left when a comparison or a run does not come to its end: nothing of ours, a code, a
-//! line. Real cells, real signals, sent to the program alone and not to its children.
+//! Interrupted comparisons and runs leave nothing of ours behind, and end with a code and a line.
+//! Real cells, real signals, sent to the program alone and not to its children.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};

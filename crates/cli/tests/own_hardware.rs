@@ -47,7 +47,7 @@ fn end(mut child: Child) -> (Option<i32>, String) {
     (child.wait().unwrap().code(), said)
 }
 
-/// Arms of one's own alone, on a file that is there.
+/// A comparison of the user's own arms alone, on an existing file.
 const READS: [&str; 13] = [
     "compare",
     "plug",

@@ -172,7 +172,7 @@ fn a_bundle_is_done_again_and_set_beside_the_first() {
     // Everything is kept of every cell.
     let result = read(&bundle.join("result.json"));
     let cells = result["cells"].as_array().unwrap();
-    // Three arms, one of which twice, in two parts.
+    // Three arms, one of them twice, in two parts.
     assert_eq!(cells.len(), 2 * 3 * 4, "{cells:?}");
     for cell in cells {
         let flow = if cell["write"].is_null() { &cell["read"] } else { &cell["write"] };
@@ -218,7 +218,7 @@ fn a_bundle_is_done_again_and_set_beside_the_first() {
     every_field_is_documented(&[result, other]);
 }
 
-/// Both ways: what is there is documented, and what is documented is there.
+/// Checks both directions: every field is documented, and every documented field exists.
 fn every_field_is_documented(documents: &[Value]) {
     let mut found = BTreeSet::new();
     documents.iter().for_each(|document| fields(document, "", &mut found));

@@ -1,4 +1,4 @@
-//! The program as a keeper, and what it says of what keepers saved.
+//! The program as a keeper, and its reports about the images that keepers saved.
 
 use std::fs;
 use std::path::Path;

@@ -1,7 +1,8 @@
-//! What a write costs with many files open, beside what it costs with one: 4 KiB each, at random,
-//! over the same bytes. Measured is how long it takes until all are accepted, with every file
-//! written once before, and less than what starts writeback: what the device takes for small files
-//! is its own. Rounds of both in turn, so that what drifts hits both.
+//! Compares the cost of a write with many files open to the cost with one file: 4 KiB writes at
+//! random offsets, over the same number of bytes. The time runs until all writes are accepted.
+//! Every file was written once before, and the writes stay below the threshold that starts
+//! writeback, so the cost of small files on the device does not count. Rounds of both kinds
+//! alternate, so that drift affects both.
 //!
 //! ```text
 //! ulimit -n 20000; cargo run --release -p forebay --example many_files -- DIRECTORY 10000

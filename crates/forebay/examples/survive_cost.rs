@@ -1,6 +1,7 @@
-//! What a keeper costs a write that stays in memory: 4 KiB each, at random and in order, over the
-//! same 64 MiB, none of it written back meanwhile; with a keeper and without, in turn, so that what
-//! drifts hits both. And what the keeper takes of memory and of a processor.
+//! Compares the cost of a write that stays in memory with a keeper and without: 4 KiB writes, at
+//! random and in order, over the same 64 MiB, with no writeback in between. Rounds of both kinds
+//! alternate, so that drift affects both. Also prints the memory and processor time that the keeper
+//! took.
 //!
 //! ```text
 //! cargo run --release -p forebay --example survive_cost -- DIRECTORY
@@ -33,7 +34,7 @@ fn main() -> forebay::Result<()> {
     );
     let mut ratios = [Vec::new(), Vec::new()];
     for round in 1..=ROUNDS {
-        // Which is first changes, too.
+        // The order within a round alternates, too.
         let order = if round % 2 == 0 { [Kept::No, Kept::Yes] } else { [Kept::Yes, Kept::No] };
         let mut costs = [[0.0; 2]; 2];
         for kept in order {
@@ -55,7 +56,7 @@ fn main() -> forebay::Result<()> {
     Ok(())
 }
 
-/// What a write costs at random and in order, in nanoseconds.
+/// Returns the nanoseconds per write, at random and in order.
 fn one_round(path: &Path, kept: Kept) -> forebay::Result<[f64; 2]> {
     let builder = Engine::builder(Options {
         cache_bytes: Some(256 << 20),
@@ -91,7 +92,6 @@ fn one_round(path: &Path, kept: Kept) -> forebay::Result<[f64; 2]> {
     Ok([at_random, in_order].map(|took| took.as_nanos() as f64 / (PASSES * PAGES) as f64))
 }
 
-/// What the keeper took so far.
 fn report_keeper(process: u32) {
     let read =
         |what: &str| std::fs::read_to_string(format!("/proc/{process}/{what}")).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! A program dies, and another goes on where it stopped: with its files, its memory, and all that
 //! had been accepted.
 //!
-//! What dies is a child of this program; what adopts is another child, or this.
+//! The program that dies is a child of this program. The adopter is another child, or this process.
 //!
 //! `FOREBAY_TEST_KILLS=N` has N generations die on each file system instead of a few.
 
@@ -62,7 +62,7 @@ fn named<'a>(files: &'a [File], name: &str) -> &'a File {
     files.iter().find(is_it).unwrap_or_else(|| panic!("no {name} among {files:?}"))
 }
 
-// What dies
+// The program that dies
 
 const WARM: usize = 3 << 20;
 const READ: usize = 1 << 20;
@@ -70,7 +70,7 @@ const READ: usize = 1 << 20;
 /// With a frame more for each of its pages it is more than the cache.
 const MANY_PARTS: usize = 14 << 20;
 
-/// What a child does before it dies.
+/// Runs as the child, up to its death.
 fn act(what: &str, directory: &Path, path: &Path) -> Option<u32> {
     let builder = match what {
         "soon gone" => Engine::builder(Options::default()).survive(Keeper {
@@ -153,7 +153,7 @@ fn die(what: &str, directory: &Path, path: &Path, before: impl FnOnce()) -> u32 
     reported.parse().unwrap()
 }
 
-/// A child, and what it tells first.
+/// Starts a child and returns it with its first report.
 fn start(test: &str, task: &str) -> (Child, String) {
     let mut child = process::start_child(test, task);
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -279,7 +279,7 @@ fn contract_02_what_could_not_be_written_is_dirty_again() {
     let Some(mount) = Mount::new("adopt_no_space", FileSystem::Ext4, 64 * MIB) else { return };
     let (_guard, directory) = place();
     let path = mount.path().canonicalize().unwrap().join("file");
-    // Holes, of which this engine did not make any: so a part of a page is one.
+    // The file was one hole before this engine, so the rest of a partly written page is a hole.
     std::fs::File::create(&path).unwrap().set_len(1 << 20).unwrap();
     let mut filler = None;
     let old = die("lazy", &directory, &path, || filler = Some(process::fill_up(&mount.path())));
@@ -296,7 +296,7 @@ fn contract_02_what_could_not_be_written_is_dirty_again() {
     std::fs::remove_file(filler.unwrap()).unwrap();
     file.write_at(b"and more", 4096 * 100 + 60).unwrap();
     content[4096 * 100 + 60..][..8].copy_from_slice(b"and more");
-    // What failed before is told once more, perhaps.
+    // The first sync may report the earlier failure once more.
     assert!(eventually(SOON, || file.sync_data().is_ok()));
     assert!(read_all(file) == content);
     drop(adopted);
@@ -321,7 +321,7 @@ fn contract_02_pages_written_in_parts_are_taken_over_though_they_fill_the_cache(
     let mut content = pattern(5, MANY_PARTS);
     content.resize(16 << 20, 0);
     assert!(read_all(&adopted.files[0]) == content);
-    // What failed before is told once more, perhaps.
+    // The first sync may report the earlier failure once more.
     assert!(eventually(SOON, || adopted.files[0].sync_data().is_ok()));
     drop(adopted);
     assert_on_disk(&path, &content, "once it could be written");
@@ -395,7 +395,7 @@ fn who_is_refused() {
     refused(Engine::builder(Options::default()).adopt(&path));
 }
 
-/// Answers who connects with these messages, some with a descriptor; what came of it there.
+/// Sends these messages to one adopter, some with a descriptor. Returns the error of the adoption.
 fn answered(directory: &Path, messages: &[(Vec<u8>, Option<BorrowedFd<'_>>)]) -> String {
     let path = directory.join("pretender");
     let listener = Listener::bind(&path).unwrap();
@@ -520,11 +520,11 @@ fn contract_06_whoever_opens_a_file_meanwhile_is_let_in() {
     assert_eq!(wait_for_orphan(old, SOON), 0);
     let read = named(&files, "read");
     assert!(read.describe().contains("shared"), "{}", read.describe());
-    // What was in memory of it is not what it is.
+    // The other program has changed this file, so its pages in memory are out of date.
     let mut content = pattern(3, READ);
     content[4096..4109].copy_from_slice(b"others' bytes");
     assert!(read_all(read) == content);
-    // Of the others it is.
+    // The pages of the other files are still valid.
     let before = engine.stats().read_bytes;
     assert!(read_all(named(&files, "warm")).len() == WARM);
     assert_eq!((before, engine.stats().read_bytes), (READ as u64, READ as u64));
@@ -550,8 +550,8 @@ enum Verb {
     Sync,
 }
 
-/// A row of steps without end: whoever makes it makes the same. A step that is made twice is made
-/// once.
+/// Endless sequence of steps that depends on the seed alone. A step that is made twice has the
+/// effect of one.
 struct Workload {
     random: Random,
     number: u64,
@@ -642,7 +642,7 @@ impl Progress {
 
     fn reported(&self, which: u64) -> u64 {
         let mut bytes = [0; 8];
-        // Nothing is told yet where it is shorter.
+        // A shorter file means that no step was reported yet.
         let _ = self.0.read_exact_at(&mut bytes, which * 8);
         u64::from_le_bytes(bytes)
     }

@@ -1,4 +1,4 @@
-//! Taking over that fails in the middle: whoever asks next gets everything.
+//! An adoption fails in the middle, and the next adopter gets everything.
 
 mod support;
 
@@ -25,7 +25,7 @@ fn keeper() {
     kept::serve();
 }
 
-/// An engine that is survived, of which nothing is written before its end.
+/// An engine with a keeper; the engine writes nothing before its end.
 fn builder(directory: &Path) -> Builder {
     let keeper = Keeper {
         socket: Some(directory.join("socket")),
@@ -49,7 +49,7 @@ fn read_all(file: &File) -> Vec<u8> {
 
 /// Takes or gives up a lock over the whole file, as the open file's.
 fn set_lock(descriptor: RawFd, kind: libc::c_int) {
-    // SAFETY: plain numbers, for which zero is a value: from the start, without end, no process.
+    // SAFETY: all fields are plain numbers; zeroes mean from the start, to the end, no process.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     lock.l_type = kind as libc::c_short;
     // SAFETY: reads the lock during the call.
@@ -136,7 +136,7 @@ fn child_that_dies() {
     std::thread::sleep(SOON);
 }
 
-/// A child, and the keeper it tells of.
+/// Starts a child and returns it with the process number of its keeper.
 fn start(what: &str, directory: &Path, place: &Path) -> (Child, u32) {
     adopt_orphans();
     let task = format!("{what}\n{}\n{}", directory.display(), place.display());

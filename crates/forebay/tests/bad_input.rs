@@ -1,4 +1,4 @@
-//! What users do wrong: each has an answer that says what it is, and nothing is accepted or
+//! User errors: each call returns an error that names the mistake, and nothing is accepted or
 //! changed.
 
 mod support;
@@ -13,7 +13,7 @@ use forebay::{Engine, ErrorKind, Options};
 use support::mount::{FileSystem, Memory, Mount};
 use support::{MIB, PAGE, eventually, how, kind_of, pattern, process, within};
 
-/// What nothing here may take longer than.
+/// Upper bound for every wait in this file.
 const SOON: Duration = Duration::from_secs(10);
 
 fn small_engine() -> Engine {

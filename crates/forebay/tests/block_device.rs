@@ -15,7 +15,7 @@ use support::device::{Device, Shape};
 use support::mount::{FileSystem, Memory, Mount};
 use support::{MIB, PAGE, eventually, how, kind_of, knobs, pattern, process, within};
 
-/// What nothing here may take longer than.
+/// Upper bound for every wait in this file.
 const SOON: Duration = Duration::from_secs(60);
 
 fn engine() -> Engine {
@@ -46,7 +46,7 @@ fn patient_engine() -> Engine {
     .unwrap()
 }
 
-/// Devices that differ in what is at their ends.
+/// Devices that differ at their ends: in size, logical block size and offset.
 fn shapes() -> [Shape; 6] {
     [
         Shape::new(12 * MIB, 512),
@@ -58,7 +58,7 @@ fn shapes() -> [Shape; 6] {
     ]
 }
 
-/// What should be on the device.
+/// Expected content of the device.
 struct Model {
     bytes: Vec<u8>,
     /// Where it was discarded and not written since, nothing is known.
@@ -279,7 +279,7 @@ fn contract_10_a_discard_drops_what_is_dirty() {
     assert_eq!(engine.stats().dirty_bytes, 0);
     file.sync_data().unwrap();
     assert_eq!(engine.stats().written_bytes, 0, "nothing of it was written");
-    // A part of a page: the rest of it is the device's, whatever that is.
+    // Both writes are to one page. The rest of that page comes from the device and is not checked.
     file.write_at(b"few", 5000).unwrap();
     file.discard(4096, 4096).unwrap();
     file.write_at(b"others", 7000).unwrap();
@@ -450,7 +450,7 @@ fn contract_10_one_engine_has_it() {
         assert!(said.iter().any(|line| {
             process::reported(line).is_some_and(|reported| reported.starts_with("busy"))
         }));
-        // Whoever wants to mount it.
+        // A mount claims the device in the same way.
         assert_eq!(claim(device.path()).unwrap_err().raw_os_error(), Some(libc::EBUSY));
         assert_eq!(kind_of(one.open_direct(device.path(), &how::read())), ErrorKind::Busy);
         file.close().unwrap();
@@ -611,7 +611,7 @@ fn contract_10_a_device_that_goes_away_is_an_error() {
     assert_eq!(file.read_at(&mut buffer, MIB).unwrap(), 5000, "this one is here");
     assert!(buffer == [8; 5000]);
     assert_eq!(kind_of(file.sync_data()), ErrorKind::Io);
-    // The way out; the size is what it was, whatever the device says now.
+    // `abandon_unwritten` is the way out. The size stays, although the device now reports another.
     assert!(file.abandon_unwritten().unwrap() >= 3 * PAGE);
     assert_eq!(file.len().unwrap(), 4 * MIB);
     file.close().unwrap();

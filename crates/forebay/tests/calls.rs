@@ -12,7 +12,7 @@ use forebay_block::random::Random;
 use support::mount::{FileSystem, Mount};
 use support::{MIB, eventually, how, kind_of, pattern, process, within};
 
-/// What nothing here may take longer than.
+/// Upper bound for every wait in this file.
 const SOON: Duration = Duration::from_secs(10);
 
 fn small_engine() -> Engine {
@@ -219,8 +219,7 @@ fn child_that_forks_with_an_engine() {
     process::report(format_args!("done"));
 }
 
-/// Bytes of the cache's memory that this process has mapped: nothing else here has so much in one
-/// piece.
+/// Bytes of the cache's memory that this process has mapped. No other mapping here is as large.
 fn arena_bytes() -> u64 {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let bytes = maps.lines().map(|line| {

@@ -28,7 +28,7 @@ fn engine(contexts: &str, affinity: &str) -> Engine {
     .unwrap()
 }
 
-/// A file, and what it should hold.
+/// A file, and its expected content.
 struct Twin {
     path: PathBuf,
     file: File,
@@ -215,7 +215,7 @@ fn contract_05_a_close_ends_although_a_move_is_called_off() {
     engine.shutdown(Duration::from_secs(60)).unwrap();
 }
 
-/// Direct files stay with the first context; what is handed over beside them does not touch them.
+/// Direct files stay with the first context, and files that move beside them do not disturb them.
 #[test]
 fn direct_files_stay_while_others_go() {
     let directory = support::directory();
@@ -237,7 +237,7 @@ fn direct_files_stay_while_others_go() {
     twins.into_iter().for_each(Twin::end);
 }
 
-/// Whatever is not a number of contexts changes nothing.
+/// An invalid number of contexts changes nothing.
 #[test]
 fn contract_18_contexts_are_bounded_and_what_cannot_be_is_refused() {
     let engine = engine("2", "group");

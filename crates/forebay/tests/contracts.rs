@@ -60,7 +60,7 @@ fn child_that_ends_without_closing() {
     }
 }
 
-/// What was not synced, closed or old goes with the process, however it ends; what was synced
+/// Data that was not synced, closed or old is lost with the process, however it ends; synced data
 /// stays.
 #[test]
 fn contract_04_a_process_that_ends_without_closing_loses_what_it_did_not_sync() {
@@ -313,7 +313,7 @@ fn contract_12_idle_files_keep_no_memory_from_others() {
         let busy = engine.open(directory.path().join("busy"), &how::create()).unwrap();
         busy.write_at(&vec![3; 24 << 20], 0).unwrap();
         busy.sync_data().unwrap();
-        // Most of the cache is there for what is read.
+        // Pages that are read may use most of the cache.
         let mut buffer = vec![0; 6 << 20];
         busy.read_at(&mut buffer, 0).unwrap();
         let before = engine.stats().read_bytes;
@@ -367,7 +367,6 @@ fn contract_12_idle_writers_keep_no_room_from_others() {
     });
 }
 
-/// The limit holds, whatever the writers do.
 #[test]
 fn contract_18_dirty_bytes_stay_near_their_limit() {
     let directory = support::directory();

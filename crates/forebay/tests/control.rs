@@ -26,7 +26,7 @@ fn serving() -> (tempfile::TempDir, Engine, PathBuf) {
     (directory, engine, socket)
 }
 
-/// What is said and heard by hand.
+/// A connection to the control socket that sends raw bytes and reads lines.
 struct Hand(BufReader<UnixStream>);
 
 impl Hand {
@@ -55,7 +55,7 @@ impl Drop for SetOnDrop<'_> {
     }
 }
 
-/// Values that a knob takes, with how they are told, on an engine with a cache of 16 MiB.
+/// Values that a knob accepts, each with its reported form, on an engine with a cache of 16 MiB.
 fn values_of(knob: &Knob) -> Vec<(String, String)> {
     let values: &[(&str, &str)] = match knob.name.as_str() {
         "completion" => {
@@ -202,8 +202,8 @@ fn reserving_is_switched_for_files_that_are_open() {
     two.close().unwrap();
 }
 
-/// With the limit lowered under what is dirty, writers wait until it is written; raised, who waits
-/// goes on.
+/// A limit below the number of dirty bytes holds from the start: the engine writes until it is met,
+/// and later writers keep to it.
 #[test]
 fn the_dirty_limit_holds_from_the_moment_it_is_set() {
     let directory = support::directory();
@@ -325,7 +325,7 @@ fn clients_that_say_nothing_or_fetch_nothing_hold_nobody_up() {
     let mut greedy = UnixStream::connect(&socket).unwrap();
     greedy.set_nonblocking(true).unwrap();
     while greedy.write(&b"get\n".repeat(64)).is_ok() {}
-    // More than there may be: who was silent longest goes.
+    // More connections than the limit: the engine closes the one that was silent longest.
     let mut silent: Vec<_> = (0..40).map(|_| UnixStream::connect(&socket).unwrap()).collect();
     let mut control = Control::connect(&socket).unwrap();
     assert_eq!(control.get("plug").unwrap(), "adaptive");

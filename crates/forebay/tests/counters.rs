@@ -1,4 +1,4 @@
-//! What an engine tells of itself.
+//! Counters that an engine reports about itself.
 
 mod support;
 
@@ -98,13 +98,13 @@ fn how_long_completions_were_held_is_reported() {
         seen += count;
         seen * 100 >= all * 99
     });
-    // It is told by the other end of its range.
+    // The counter is the upper end of the bucket, and `least` is the lower end.
     let least = reached.unwrap().0.as_micros() as u64;
     assert!((least..=least * 5 / 4 + 1).contains(&stats.hold_p99_us), "{holds:?} {stats:?}");
 }
 
-/// The bound that a depth is holds, changed while writeback runs too; and what is waited for goes
-/// past it.
+/// A flight depth bounds bulk writeback, also when it changes during writeback. Writes that a
+/// caller waits for may exceed it.
 #[test]
 fn contract_15_bulk_writeback_beside_small_syncs_is_bounded() {
     let directory = support::directory();

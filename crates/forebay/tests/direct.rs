@@ -275,8 +275,8 @@ fn contract_05_dropping_the_handle_and_the_engine_loses_no_write() {
     assert_on_disk(&path, &expected, "after the engine");
 }
 
-/// A shutdown in the middle of submissions: what was submitted ends, and what comes too late is
-/// told so, buffer and all.
+/// A shutdown in the middle of submissions: submitted operations end, and later ones return an
+/// error and their buffer.
 #[test]
 fn contract_16_every_operation_ends_whatever_the_shutdown() {
     within(Duration::from_secs(60), "shutting down under load", || {
@@ -417,7 +417,7 @@ fn contract_02_an_error_of_a_dropped_write_is_reported_once() {
         other.sync_data().wait().unwrap();
         assert_eq!(kind_of(file.sync_data().wait()), ErrorKind::NoSpace);
         file.sync_data().wait().unwrap();
-        // The size is what the file system says, whatever failed.
+        // The size comes from the file system, after failed writes, too.
         assert_eq!(file.len(), std::fs::metadata(&path).unwrap().len());
         write(&file, &pattern(2, 5000), 100);
         drop(file.write_at(vec![1; MIB as usize], 4 * MIB));

@@ -1,6 +1,6 @@
-//! Disks that fail for a while, or for good: what stays dirty, who is told, what still works
-//! (contract 2), and what becomes of a file system that is gone, full or read-only underneath
-//! (contracts 2, 5 and 9).
+//! Disks that fail for a while, or for good: the pages that stay dirty, the calls that report the
+//! error, and the calls that still work (contract 2). Also file systems that are gone, full or
+//! read-only underneath (contracts 2, 5 and 9).
 
 mod support;
 
@@ -16,14 +16,14 @@ use support::load::{count_engine_panics, elsewhere_all_is_well, no_engine_panics
 use support::mount::FileSystem;
 use support::{MIB, assert_on_disk, eventually, how, kind_of, pattern, process, within};
 
-/// What nothing here may take longer than.
+/// Upper bound for every wait in this file.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Bytes of the file that is there before anything fails: one request, so that who is told that it
-/// failed has heard of everything that did.
+/// Bytes of the file that exists before anything fails. One request writes them, so one error
+/// covers all pages that failed.
 const LENGTH: usize = 1 << 20;
 
-/// An engine that writes out when it is told to, and no sooner.
+/// An engine that writes dirty pages only on request.
 fn engine() -> Engine {
     Engine::start(Options {
         cache_bytes: Some(16 << 20),
@@ -49,8 +49,8 @@ fn is_io(error: &Error) -> bool {
 
 // 2: pages that cannot be written
 
-/// The page stays dirty, every sync fails while it does, and once it is written every handle has
-/// been told once.
+/// The page stays dirty, and every sync fails until the page is written. In the end each handle,
+/// even one opened later, has reported the error.
 fn writes_fail_for_a_while(file_system: FileSystem) {
     let name = "writes_fail_for_a_while";
     let bytes = if file_system == FileSystem::Xfs { 2048 * MIB } else { 128 * MIB };
@@ -229,8 +229,8 @@ fn contract_02_an_error_in_the_background_is_reported_by_the_next_sync() {
 
 // 2: flushes that fail
 
-/// The disk takes every write and keeps it, and cannot flush for a while. It is well again, and the
-/// file is not: what was written since the last good flush may be gone.
+/// The disk accepts and keeps every write, but cannot flush for a while. The disk recovers and the
+/// file does not: data written since the last successful flush may be lost.
 fn flushes_fail_for_a_while(file_system: FileSystem) {
     let name = "flushes_fail_for_a_while";
     let bytes = if file_system == FileSystem::Xfs { 2048 * MIB } else { 128 * MIB };
@@ -254,7 +254,7 @@ fn flushes_fail_for_a_while(file_system: FileSystem) {
     beside.write_at(&pattern(3, 5000), 0).unwrap();
     beside.sync_data().unwrap();
     beside.close().unwrap();
-    // What promises no durability goes on.
+    // Calls that promise no durability still work.
     files[1].write_at(b"more", 0).unwrap();
     let mut through = [0; 4];
     files[0].read_at(&mut through, 0).unwrap();
@@ -500,7 +500,8 @@ fn contract_02_too_many_pages_that_cannot_be_written_are_reported_at_the_write()
         assert!(is_io(&file.append(&[3; 100]).unwrap_err()));
     }
     assert_eq!(engine.stats().dirty_bytes, dirty, "nothing of it was accepted");
-    // A mebibyte is more than a sixteenth of what may be dirty, and less than a quarter.
+    // The failed mebibyte is above the limit for a file, a sixteenth of the dirty limit. It is
+    // below the limit for a device, a quarter.
     beside.write_at(&pattern(4, 4096), 0).unwrap();
     disk.heal();
     file.sync_data().unwrap();
@@ -509,8 +510,8 @@ fn contract_02_too_many_pages_that_cannot_be_written_are_reported_at_the_write()
     beside.sync_data().unwrap();
 }
 
-/// One writer fills all the memory there is for a device that takes nothing; who writes elsewhere
-/// goes on.
+/// One writer fills all the memory that it can get, for a device that accepts nothing. A writer to
+/// another device goes on.
 #[test]
 fn contract_02_a_dead_device_does_not_hold_the_memory_of_all() {
     let Some(disk) = Disk::new("memory_of_all", FileSystem::Ext4, 128 * MIB, Fails::Writes) else {
@@ -567,7 +568,7 @@ fn contract_02_a_dead_device_does_not_hold_the_memory_of_all() {
 
 // 2 and 5: a device that is gone
 
-/// An engine that remembers what its callback was told.
+/// An engine, and the errors that its callback received.
 fn reporting() -> (Engine, Arc<Mutex<Vec<Error>>>) {
     let errors: Arc<Mutex<Vec<Error>>> = Arc::default();
     let reported = Arc::clone(&errors);
@@ -581,8 +582,8 @@ fn reporting() -> (Engine, Arc<Mutex<Vec<Error>>>) {
     (engine.build().unwrap(), errors)
 }
 
-/// The device is taken away under a mounted file system with dirty pages: every call ends, who
-/// waits is told, and the rest of the engine does not notice.
+/// The device is taken away under a mounted file system with dirty pages. Every call ends, each
+/// waiting caller gets the error, and the rest of the engine works as before.
 #[test]
 fn contract_02_and_05_the_device_is_taken_away() {
     let Some(mut disk) = Disk::new("device_taken_away", FileSystem::Xfs, 2048 * MIB, Fails::Writes)
@@ -610,7 +611,7 @@ fn contract_02_and_05_the_device_is_taken_away() {
                 errors.lock().unwrap().iter().all(|error| error.path() != Some(&path)),
                 "{errors:?}"
             );
-            // The last handle, and nobody to be told but the callback.
+            // The last handle is dropped, so only the callback can report the error.
             drop(dropped);
             let reported =
                 || errors.lock().unwrap().iter().any(|error| error.path() == Some(&path));
@@ -628,8 +629,8 @@ fn contract_02_and_05_the_device_is_taken_away() {
     assert_eq!(std::fs::read(&path).unwrap().len(), LENGTH);
 }
 
-/// ext4 makes itself read-only after an error: what is dirty cannot be written any more, and nobody
-/// is told otherwise.
+/// ext4 makes itself read-only after an error. The dirty pages cannot be written from then on, and
+/// no call reports success for them.
 #[test]
 fn contract_02_a_file_system_becomes_read_only_underneath() {
     let Some(disk) = Disk::new("becomes_read_only", FileSystem::Ext4, 128 * MIB, Fails::Writes)

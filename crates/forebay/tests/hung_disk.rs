@@ -13,7 +13,7 @@ use support::load::{count_engine_panics, elsewhere_all_is_well, no_engine_panics
 use support::mount::FileSystem;
 use support::{MIB, assert_on_disk, eventually, how, kind_of, pattern, within};
 
-/// What nothing here may take longer than; far longer than the deadlines of the engines.
+/// Upper bound for every wait in this file; far longer than the deadlines of the engines.
 const SOON: Duration = Duration::from_secs(30);
 
 /// How long the engines wait for the device.
@@ -23,7 +23,7 @@ const LENGTH: usize = 1 << 20;
 
 type Reported = Arc<Mutex<Vec<ErrorKind>>>;
 
-/// An engine that writes out when it is told to, and what its callback was told.
+/// An engine that writes dirty pages only on request, and the errors that its callback received.
 fn engine() -> (Engine, Reported) {
     let reported = Reported::default();
     let report = Arc::clone(&reported);
@@ -53,8 +53,7 @@ fn disk(test: &str) -> Option<(Disk, std::path::PathBuf)> {
     Some((disk, path))
 }
 
-/// Memory of the process is asked for and written over: what was freed is seen by whoever still
-/// reads it.
+/// Allocates memory and overwrites it, so that a read of freed memory by the device shows.
 fn use_memory() {
     for salt in 0..8 {
         let used = vec![0x5a ^ salt; 16 << 20];
@@ -83,7 +82,7 @@ fn contract_05_closing_a_file_on_a_disk_that_hangs() {
     no_engine_panics();
 }
 
-/// A sync nobody waits for any longer goes on, and how it ends is told to the callback.
+/// A sync that no caller waits for continues, and the callback receives its error.
 #[test]
 fn contract_05_a_drop_on_a_disk_that_hangs_waits_for_nothing() {
     let Some((disk, path)) = disk("drop_on_a_hung_disk") else { return };
@@ -101,8 +100,8 @@ fn contract_05_a_drop_on_a_disk_that_hangs_waits_for_nothing() {
     no_engine_panics();
 }
 
-/// What is at a device that hangs cannot be dropped: that waits, and what is not at it is dropped
-/// then.
+/// Pages at a hung device cannot be dropped. The call waits for the device, and then drops the
+/// pages that are not in flight.
 #[test]
 fn contract_02_and_05_what_is_in_flight_is_not_dropped() {
     let Some((disk, path)) = disk("in_flight_is_not_dropped") else { return };

@@ -1,7 +1,8 @@
-//! The keeper itself: that it is there and costs nothing, goes when it should and not before, is
-//! replaced when it goes, and what it does where the files cannot be written.
+//! The keeper itself: it is there and costs nothing, ends when it should and not before, is
+//! replaced when it dies, and handles files that it cannot write.
 //!
-//! What dies is a child of this program; what only starts and ends a keeper is done here.
+//! If the program must die, a child of this program does. Tests that only start and end a keeper
+//! run in this process.
 
 mod support;
 
@@ -32,7 +33,7 @@ fn keeper() {
     kept::serve();
 }
 
-/// What a child does with its file, and how it ends.
+/// Runs as the child: writes its file, and then ends or sleeps as `what` says.
 fn act(what: &str, directory: &Path, file: &Path) {
     let keeper = Keeper { log: Some(directory.join("log")), ..kept::keeper() };
     let keeper = match what {
@@ -477,7 +478,7 @@ fn contract_09_a_full_file_system_and_what_is_saved_of_it() {
     let directory = directory();
     let path = mount.path().canonicalize().unwrap().join("file");
     let survived = Survived::start("saving", directory.path(), &path);
-    // What is reserved goes with the rest: so nothing is left for what is only in memory.
+    // `fill_up` takes reserved space, too, so no space is left for pages that are only in memory.
     let filler = process::fill_up(&mount.path());
     let (status, said) = survived.die();
     assert_eq!(status, 1, "{said}");
@@ -501,7 +502,7 @@ fn contract_09_a_full_file_system_and_what_is_saved_of_it() {
     damage(&image, &path);
 }
 
-/// Whatever is done to an image, nothing is written that does not check out.
+/// However an image is damaged, the recovery writes only data that passes its checks.
 fn damage(image: &Path, path: &Path) {
     let content = std::fs::read(path).unwrap();
     let file = OpenOptions::new().read(true).write(true).open(image).unwrap();
@@ -586,11 +587,11 @@ fn a_disk_that_hangs() {
     assert_eq!(wait_for_orphan(survived.keepers[0], SOON), 3);
 }
 
-/// Says something to a keeper's socket, and what comes back: kinds of messages, and how many
-/// descriptors with each.
+/// Sends a message to a keeper's socket. Returns the replies: the kind of each message, and its
+/// number of descriptors.
 fn ask(socket: &Path, message: &[u8]) -> (Channel, Vec<(u8, usize)>) {
     let channel = Channel::connect(socket).unwrap();
-    // Who refuses everybody may have said so, and gone on, before this is sent.
+    // A keeper that refuses every connection may answer and close it before this is sent.
     let sent = channel.send(message, &[]);
     let mut came = Vec::new();
     while let Ok(Received::Message(message)) = channel.receive(Some(SOON)) {
@@ -626,7 +627,7 @@ fn a_program_that_takes_over_gets_all_and_nobody_else_does() {
         assert_eq!(ask(&socket, &other).1, [(17, 0)], "another version");
     }
     assert_eq!(ask(&socket, b"hello?").1, [(17, 0)]);
-    // Whoever takes and does not say so has not taken.
+    // An adopter that does not confirm has not taken over.
     assert_eq!(ask(&socket, &adopt).1, [(33, 1), (34, 1), (35, 0)]);
     let (channel, came) = ask(&socket, &adopt);
     assert_eq!(came, [(33, 1), (34, 1), (35, 0)]);

@@ -1,5 +1,5 @@
-//! A keeper where something fails, hangs or is in its way: what can be written is, and what cannot
-//! is told and saved.
+//! A keeper that meets failures, hangs and obstacles: it writes all pages that can be written, and
+//! reports and saves the others.
 
 mod support;
 
@@ -39,7 +39,7 @@ fn keeper() {
     kept::serve();
 }
 
-/// What a child does with its files, the one it is told of and then one beside its log.
+/// Runs as the child: writes `file`, and then another file beside its log.
 fn act(what: &str, directory: &Path, file: &Path) {
     let at = if what.starts_with("limited") { LIMIT } else { 0 };
     let no_limit = getrlimit(Resource::Fsize);
@@ -232,7 +232,7 @@ fn contract_04_a_disk_that_hangs_takes_no_other_along() {
     // A call that cannot be cancelled keeps what is left of it.
     drop(frozen);
     assert_eq!(wait_for_orphan(survived.keepers[0], SOON), 3);
-    // What is written is not saved as well.
+    // The image holds no pages that the keeper wrote.
     let owed = recover(&saved(&said), Run::Dry).unwrap();
     assert!(owed.len() == 1 && owed[0].path == path, "{owed:?}");
 }

@@ -1,9 +1,10 @@
-//! The program is killed in the middle of its writes, many times: what was synced is there, the
-//! file is no longer than it ever was, and space reserved ahead is given back by the next open.
+//! The program is killed in the middle of its writes, many times. Afterwards all synced data is
+//! there, the file is no longer than it ever was, and the next open gives back space reserved
+//! ahead.
 //!
-//! The child is this program executed again. Before each step it tells its number, and after each
-//! sync that went well what that covers; so the parent, which makes the same row of steps, knows
-//! what the file may hold.
+//! The child is this program executed again. It reports the number of each step before the step,
+//! and again after each sync that succeeds. The parent makes the same sequence of steps, so it
+//! knows the contents that the file may have.
 //!
 //! `FOREBAY_TEST_KILLS=N` kills N times on each file system instead of a few: 200 take half a
 //! minute on each.
@@ -22,7 +23,7 @@ use support::{MIB, eventually, how, knobs, process};
 
 const CHILD: &str = "child_that_writes_until_it_is_killed";
 
-/// What a child said before it died.
+/// The last steps that a child reported before it died.
 #[derive(Debug, Default)]
 struct Said {
     begun: usize,
@@ -77,7 +78,7 @@ fn take(file: &File, step: &Step) -> forebay::Result<()> {
     }
 }
 
-/// Starts a child, kills it after a while, and gives what it said.
+/// Starts a child, kills it after a while, and returns its last reports.
 fn kill_one(path: &Path, seed: u64, shape: usize, random: &mut Random) -> Said {
     let task = format!("{}\n{seed}\n{shape}\n{}", path.display(), 1 + random.below(60));
     let mut child = process::start_child(CHILD, &task);
@@ -107,7 +108,7 @@ fn kill_one(path: &Path, seed: u64, shape: usize, random: &mut Random) -> Said {
     listener.join().unwrap()
 }
 
-/// What the file may hold, from what the child said.
+/// Contents that the file may have after these reports.
 fn history(seed: u64, shape: Shape, said: &Said) -> History {
     let mut history = History::default();
     for (number, step) in (1..=said.begun).zip(Workload::new(seed, shape)) {
@@ -133,7 +134,7 @@ fn open_again(engine: &Engine, path: &Path, tally: &mut Tally) -> File {
     }
 }
 
-/// What went on in a row of kills, so that a test that no longer tests anything is noticed.
+/// Counts over a series of kills; the test fails if they show that it tested nothing.
 #[derive(Debug, Default)]
 struct Tally {
     synced: usize,
@@ -142,14 +143,14 @@ struct Tally {
     steps: usize,
 }
 
-/// What a file system reserves ahead of a growing file by itself.
+/// Whether the file system itself reserves space ahead of a growing file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ahead {
     Nothing,
     Some,
 }
 
-/// How often is killed: as often as told, else so many times.
+/// Returns the number of kills: `FOREBAY_TEST_KILLS` if it is set, otherwise `by_default`.
 fn kills(by_default: usize) -> usize {
     let reported = std::env::var("FOREBAY_TEST_KILLS").ok();
     reported

@@ -1,6 +1,6 @@
-//! How files lie on real file systems: random writes into new files, streams that grow together,
-//! and both where what is free is in pieces; what is reserved, for what, and given back; and that
-//! data in flight keeps its checksums.
+//! Layout of files on real file systems: random writes into new files, streams that grow together,
+//! and both with free space in pieces. Also the space that the engine reserves, its purpose and its
+//! return; and the checksums of data in flight.
 
 mod support;
 
@@ -50,7 +50,7 @@ fn age(directory: &Path) {
         given_back += length;
         at += 256 * 1024;
     }
-    // What the file system kept for itself is in one piece, and may be taken now.
+    // The free space that the file system had kept back is in one piece; now it may be taken, too.
     let how = How {
         access: Access::ReadWrite,
         create: Create::New,
@@ -132,7 +132,7 @@ fn random_pages(engine: &Engine, directory: &Path, pages: u64) {
     done(files);
 }
 
-/// Streams of so many bytes that grow together.
+/// Streams of `bytes` bytes that grow together.
 fn streams(engine: &Engine, directory: &Path, bytes: u64) {
     let files = open(engine, directory);
     let data = pattern(3, 128 * 1024);
@@ -155,11 +155,11 @@ fn reported(what: &str, extents: &[u64], stats: &Stats) {
     );
 }
 
-/// What a file system is like before.
+/// State of the file system before the test writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Space {
     Whole(FileSystem),
-    /// XFS, nearly full, and what is free is in pieces.
+    /// XFS, nearly full, with its free space in pieces.
     InPieces,
 }
 
@@ -212,8 +212,8 @@ fn random_pages_of_new_files_lie_in_few_pieces_on_ext4() {
     });
 }
 
-/// What is written a second time lies elsewhere there, so there is more than one piece; but never
-/// one for each page.
+/// btrfs writes a page for the second time to another place, so a file has more than one piece, but
+/// never one piece per page.
 #[test]
 fn random_pages_of_new_files_lie_in_few_pieces_on_btrfs() {
     lies_in("random pages, btrfs", Space::Whole(FileSystem::Btrfs), 900, |engine, path| {
@@ -379,12 +379,12 @@ fn contract_09_a_fixed_amount_is_reserved_ahead_and_given_back() {
     let mut most = 0;
     for chunk in 0..256u64 {
         file.append(&pattern(chunk, 64 * 1024)).unwrap();
-        // What is reserved is told from where the end on disk is, which comes after by what is
-        // dirty.
+        // The reserved bytes count from the end on disk, which trails the file's end by the dirty
+        // bytes.
         most = most.max(inside::layout(&file).unwrap().reserved_bytes);
         assert!(most <= 4 * MIB + (8 << 20), "{most} bytes beyond the end");
     }
-    // Where the end has just reached what was reserved there is nothing to be given back.
+    // If the end has just reached the reserved space, no space is left to give back.
     while {
         file.sync_data().unwrap();
         inside::layout(&file).unwrap().reserved_bytes == 0
@@ -456,8 +456,8 @@ fn pieces_are_places_and_not_states() {
     assert!(found.count >= 4 && found.bytes <= 4 * MIB, "{found:?}");
 }
 
-/// A file system with checksums takes the sum of what it was given, and writes what is there by
-/// then: a frame that changed in between would read as damaged. None does.
+/// A file system with checksums computes the sum when it receives a page, and writes the page
+/// later. A frame that changed in between would read as damaged.
 #[test]
 fn contract_11_what_is_rewritten_while_it_is_written_keeps_its_checksums() {
     let Some(mut mount) = Mount::new("checksums", FileSystem::Btrfs, 512 * MIB) else { return };

@@ -1,5 +1,5 @@
-//! Another program opens what we have open for writing: its open waits until we have written out,
-//! sees all of it, and never waits long, whatever else is going on.
+//! Another program opens a file that is open here for writing. Its open waits until the engine has
+//! written its dirty pages, sees all of them, and never waits long, even under load.
 
 mod support;
 
@@ -15,8 +15,8 @@ use forebay_block::random::Random;
 use support::other::{self, Other};
 use support::{MIB, eventually, how, kind_of, pattern, process, within};
 
-/// Half of what the kernel has others wait before it takes a lease by force: who waits less was let
-/// in by us.
+/// Half of the time that the kernel waits before it breaks a lease by force. An open that took less
+/// time waited for the engine, not for the kernel.
 const SOON: Duration = Duration::from_secs(20);
 
 /// Nothing is written before somebody asks for it.
@@ -75,8 +75,8 @@ fn contract_06_whoever_opens_the_file_sees_all_that_was_accepted() {
     }
 }
 
-/// What only the holder of a lease may do has ended when the other program goes on: what it writes
-/// stays.
+/// Work that needs the lease has ended when the other program goes on, so the bytes that it writes
+/// stay.
 #[test]
 fn contract_06_what_the_other_program_writes_into_holes_stays() {
     let directory = support::directory();
@@ -145,8 +145,8 @@ fn contract_06_space_beyond_the_end_goes_with_the_lease() {
     assert_eq!(support::mark(&path), None, "nothing is left to be given back");
 }
 
-/// A hundred files, each with a writer that never stops: whoever opens one waits for that one, and
-/// not for the writer.
+/// Forty files, each with a writer that never stops. A program that opens one waits for that file's
+/// lease, and not for its writer.
 #[test]
 fn contract_06_many_files_opened_at_once_while_they_are_written() {
     const FILES: usize = 40;
@@ -391,8 +391,8 @@ fn contract_06_the_lease_is_had_again_at_a_later_open() {
     assert!(std::fs::read(&path).unwrap() == expected);
 }
 
-/// A program that is stopped keeps what it has: a lease of its own, for which an open here gives up
-/// with a word about it; or only the file, which then is shared.
+/// A stopped program keeps its lease, so an open here fails and names the lease. If it has only the
+/// file open, the file is shared.
 #[test]
 fn contract_06_a_stopped_program_holds_nobody_up_for_ever() {
     let directory = support::directory();

@@ -1,5 +1,5 @@
-//! An engine that could not write everything, in a program that lives on: what is left is its
-//! keeper's, and nobody gets at the files before that is done.
+//! An engine could not write everything, and its program lives on: the keeper writes the rest, and
+//! nobody can open the files before the keeper is done.
 
 mod support;
 
@@ -22,7 +22,7 @@ fn keeper() {
     kept::serve();
 }
 
-/// What is written stays dirty until the end.
+/// Written data stays dirty until the engine ends.
 fn lazy(keeper: Keeper, backend: &str) -> Builder {
     let options = Options {
         cache_bytes: Some(64 << 20),
@@ -103,7 +103,7 @@ fn contract_04_and_09_nobody_gets_in_before_it_is_done_after_a_failed_shutdown()
 
 /// Takes or gives up a lock over the whole file, as the open file's.
 fn set_lock(descriptor: RawFd, kind: libc::c_int) {
-    // SAFETY: plain numbers, for which zero is a value: from the start, without end, no process.
+    // SAFETY: all fields are plain numbers; zeroes mean from the start, to the end, no process.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     lock.l_type = kind as libc::c_short;
     // SAFETY: reads the lock during the call.

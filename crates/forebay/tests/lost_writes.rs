@@ -1,6 +1,6 @@
-//! The power goes under load on a disk that keeps writes in a cache until it is flushed, and loses
-//! the cache: what was synced is there, and any other sector is one of the versions accepted since,
-//! or zero.
+//! The power goes under load on a disk that keeps writes in a cache until a flush, and loses the
+//! cache. All synced data is there; any other sector holds one of the versions accepted since, or
+//! zeroes.
 //!
 //! A file system that is shut down loses what it had in memory; this disk loses what it had
 //! acknowledged as well, so a sync that trusts a completion is found out here.
@@ -28,7 +28,7 @@ fn contract_03_the_disk_loses_what_is_not_flushed() {
         std::fs::OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(&path).unwrap();
     file.sync_all().unwrap();
     std::fs::File::open(disk.path()).unwrap().sync_all().unwrap();
-    // Aligned for direct I/O, whatever the allocator gives.
+    // Direct I/O needs an aligned buffer, and the allocator does not promise one.
     let buffer = vec![2u8; 3 << 12];
     let at = buffer.as_ptr().align_offset(4096);
     file.write_all_at(&buffer[at..at + 8192], 8192).unwrap();

@@ -14,7 +14,7 @@ use support::load::elsewhere_all_is_well;
 use support::mount::FileSystem;
 use support::{MIB, assert_on_disk, eventually, how, kind_of, pattern, within};
 
-/// What nothing here may take longer than.
+/// Upper bound for every wait in this file.
 const SOON: Duration = Duration::from_secs(30);
 
 /// A file's bytes in memory, read in when they are touched.
@@ -52,8 +52,8 @@ impl Drop for Mapped {
     }
 }
 
-/// Bytes of a file on a disk of which nothing is in memory, and nothing will be read ahead: they
-/// are in its middle.
+/// Bytes of the source that are not in memory. They are in the middle of the file, so no read-ahead
+/// loads them.
 const MIDDLE: std::ops::Range<usize> = 8 << 20..(8 << 20) + 65536;
 
 fn source(test: &str) -> Option<(Disk, Mapped)> {
@@ -67,16 +67,16 @@ fn source(test: &str) -> Option<(Disk, Mapped)> {
     Some((disk, mapped))
 }
 
-/// From now on the device is busy with what is asked of it from here, and with nothing of its file
-/// system's.
+/// Freezes the device while its own file system is at rest: later requests come from the test
+/// alone.
 fn freeze_when_quiet(disk: &Disk) {
     support::process::shell("sync -f \"$1\"", &disk.path()).unwrap();
     assert!(eventually(SOON, || !disk.is_busy()), "the file system is never at rest");
     disk.freeze();
 }
 
-/// What is written comes from memory that a device has to be asked for, and the device hangs.
-/// Others go on: on other pages of the same file, its syncs among them, and elsewhere.
+/// The source of a write must be read from a device that hangs. Other calls go on: on other pages
+/// of the same file, syncs included, and on other files.
 #[test]
 fn contract_11_a_copy_that_stalls_holds_nobody_up() {
     let Some((disk, mapped)) = source("a_copy_that_stalls") else { return };
@@ -115,8 +115,8 @@ fn contract_11_a_copy_that_stalls_holds_nobody_up() {
     assert_on_disk(&path, &expected, "after the copy went on");
 }
 
-/// An engine that is dropped meanwhile waits for what may yet be accepted, and no longer than its
-/// deadline.
+/// An engine that shuts down during such a copy waits for the write that it may still accept, but
+/// no longer than its deadline.
 #[test]
 fn contract_05_a_copy_that_stalls_does_not_hold_the_engine() {
     let Some((disk, mapped)) = source("a_copy_that_stalls_an_engine") else { return };

@@ -1,7 +1,8 @@
-//! Where io_uring is forbidden or missing everything works all the same, and says by what.
+//! Without io_uring, because it is forbidden or missing, everything still works, and the engine
+//! reports the backend that it uses.
 //!
 //! A child of this program puts a filter over its own system calls, as containers do, and then runs
-//! an engine. The parent looks at what is on disk afterwards.
+//! an engine. The parent checks the files on disk afterwards.
 
 mod support;
 
@@ -23,7 +24,7 @@ const FILES: usize = 100;
 /// No more than this is waited for anything.
 const SOON: Duration = Duration::from_secs(30);
 
-/// What file `number` holds.
+/// Expected content of file `number`.
 fn content(number: usize) -> Vec<u8> {
     pattern(number as u64, 70_000 + 977 * number)
 }
@@ -55,7 +56,7 @@ fn child_without_io_uring() {
 }
 
 fn write_many(directory: &Path) {
-    // Who insists is told why it cannot be, and what to do.
+    // An engine that must use io_uring does not start; the error gives the reason and a remedy.
     let refused =
         Engine::start(Options { backend: Backend::IoUring, ..Options::default() }).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unsupported);
@@ -132,7 +133,7 @@ fn write_until_full(directory: &Path) {
     file.close().unwrap();
 }
 
-/// Runs a child under the filter; what it said its engine is.
+/// Runs a child under the filter and returns its output, which describes its engine.
 fn child(errno: i32, what: &str, directory: &Path) -> String {
     let mut child =
         process::start_child(CHILD, &format!("{errno}\n{what}\n{}", directory.display()));

@@ -1,6 +1,6 @@
 //! The power goes under load: the file system is shut down at a random moment with its journal
-//! unwritten, unmounted and mounted again. What was synced is there; any other sector is one of the
-//! versions accepted since, or zero.
+//! unwritten, unmounted and mounted again. All synced data is there; any other sector holds one of
+//! the versions accepted since, or zeroes.
 //!
 //! And before the power comes back: a dead file system makes calls fail, in time; it stops no
 //! thread of the engine and does no harm to files elsewhere.

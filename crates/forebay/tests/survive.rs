@@ -1,10 +1,10 @@
-//! The program dies at a moment nobody chose, killed, aborted or by a fault, with several files
-//! being written by as many threads and never a sync. When its keeper has ended each file holds
-//! every write that had returned, in full, and nothing else: what was being written is there in
-//! part, as far as the kernel's own writes may be.
+//! The program dies at a random moment, killed, aborted or by a fault. One thread for each of
+//! several files writes until then, and none syncs. When the keeper has ended, each file holds
+//! every write that had returned, in full. A write that was under way may be there in part, as with
+//! the kernel's own writes. Nothing else is in the file.
 //!
-//! The child tells how far it is by memory it shares with nobody but a file, which costs a store
-//! and outlives it.
+//! The child reports its progress in a shared mapping of a file. A report costs one store, and the
+//! file outlives the child.
 //!
 //! `FOREBAY_TEST_KILLS=N` has it die N times on each file system instead of a few.
 
@@ -55,8 +55,7 @@ enum Step {
     Reopen,
 }
 
-/// A row of steps without end, of one file; the same for the child and for whoever looks
-/// afterwards.
+/// Endless sequence of steps for one file. The child and the checker make the same sequence.
 #[derive(Debug)]
 struct Workload {
     random: Random,
@@ -138,14 +137,14 @@ impl Reported {
 
     fn set(&self, index: usize, number: u64) {
         assert!(index < 2 * FILES);
-        // SAFETY: so many words are mapped.
+        // SAFETY: `2 * FILES` words are mapped.
         let word = unsafe { self.0.add(index) };
         // SAFETY: it is mapped as long as the process lives, and used as an atomic alone.
         unsafe { &*word }.store(number, Ordering::SeqCst);
     }
 }
 
-/// What the child was told: where, by which seed, how it dies.
+/// The child's task: its directory, its seed, and the way it dies.
 struct Task {
     directory: PathBuf,
     seed: u64,
@@ -180,8 +179,8 @@ impl Task {
         Workload::new(mix(self.seed ^ number as u64), length)
     }
 
-    /// What is in the files before: of the first two something, so that there is what is not in the
-    /// cache.
+    /// Content of a file before the child starts. The first two files are not empty, so that they
+    /// have bytes that are not in the cache.
     fn before(&self, number: usize) -> Vec<u8> {
         let length = if number < 2 { 3 << 20 } else { 0 };
         support::pattern(self.seed ^ number as u64, length)
@@ -260,7 +259,7 @@ fn take(file: &mut File, workload: &Workload, step: &Step, open: &dyn Fn() -> Fi
     }
 }
 
-/// What went on, so that a test that no longer tests anything is noticed.
+/// Counts over all deaths; the test fails if they show that it tested nothing.
 #[derive(Debug, Default)]
 struct Tally {
     steps: u64,
@@ -371,7 +370,7 @@ fn check_file(task: &Task, number: usize, context: &str, ahead: Ahead, tally: &m
 fn check(found: &[u8], old: &[u8], new: &[u8], step: &Option<Step>) -> Result<(), String> {
     let (short, long) = (old.len().min(new.len()), old.len().max(new.len()));
     let may_be = match step {
-        // As much as was taken: it is told page by page.
+        // The engine accepts a write page by page, so a part of it may be there.
         Some(Step::Write(..) | Step::Append(_)) => (short..=long).contains(&found.len()),
         _ => found.len() == old.len() || found.len() == new.len(),
     };

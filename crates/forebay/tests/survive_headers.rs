@@ -1,4 +1,4 @@
-//! What an engine that is survived says of its pages, one change of them after the other.
+//! Page states that an engine with a keeper records in its memory, after each change.
 
 mod support;
 
@@ -82,7 +82,8 @@ impl Bench {
         (frame.0, header.sequence)
     }
 
-    /// What of a page is said to be written: from which byte to before which.
+    /// Byte ranges of a page that are recorded as written: the first byte, and the byte after the
+    /// last.
     fn written(&self, page: u64) -> Vec<(usize, usize)> {
         let written = self.arena.written_of(self.account().dirty[&page].0);
         written.into_iter().map(|bytes| (bytes.start, bytes.end)).collect()

@@ -1,6 +1,6 @@
-//! A program is stopped at random moments, as death would, and looked at: what its memory says of
-//! what is not written, put over its files as the kernel has them, makes them what they were told
-//! to be.
+//! A program is stopped at random moments, as death would stop it, and inspected. The unwritten
+//! data in its memory, put over its files as the kernel has them, makes exactly the files that the
+//! program wrote.
 //!
 //! `FOREBAY_TEST_STOPS=N` stops N times each instead of a few.
 
@@ -116,7 +116,7 @@ impl Progress {
 
     fn reported(&self, which: u64) -> u64 {
         let mut bytes = [0; 8];
-        // Nothing is told yet where it is shorter.
+        // A shorter file means that the child has not reported yet.
         let _ = self.0.read_exact_at(&mut bytes, which * 8);
         u64::from_le_bytes(bytes)
     }
@@ -194,7 +194,7 @@ fn keep_changing_contexts(engine: &Engine) {
     });
 }
 
-/// What the files are told to be.
+/// Expected contents of the files.
 struct Model {
     files: [Vec<u8>; FILES],
     steps: Peekable<Workload>,
@@ -258,7 +258,7 @@ fn check_bytes(found: &[u8], at: usize, before: &[u8], after: &[u8]) -> Result<(
     Ok(())
 }
 
-/// What was seen, so that a test that no longer tests anything is noticed.
+/// Counts over all stops; the test fails if they show that it tested nothing.
 #[derive(Default, Debug)]
 struct Tally {
     stops: usize,

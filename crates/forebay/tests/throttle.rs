@@ -1,4 +1,4 @@
-//! Writers near the dirty limit: all go on, however many files there are and whoever sits on room.
+//! Writers near the dirty limit: all go on, with any number of files, even if idle files hold room.
 
 mod support;
 
@@ -11,8 +11,8 @@ use std::time::Duration;
 use forebay::{Engine, Options};
 use support::how;
 
-/// A small cache whose pages are never written for their age: whoever waits is helped by something
-/// else, or never.
+/// A small cache whose pages are never written for their age, so only another cause of writeback
+/// can help a waiting writer.
 fn tight_engine() -> Engine {
     Engine::start(Options {
         cache_bytes: Some(8 << 20),

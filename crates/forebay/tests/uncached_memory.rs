@@ -1,5 +1,5 @@
-//! What passes through uncached handles takes little of a large cache: alone in its process, for
-//! memory is counted.
+//! Data that passes through uncached handles takes little of a large cache. The test runs alone in
+//! its process, because it measures memory.
 
 mod support;
 
@@ -47,7 +47,7 @@ fn what_passes_takes_memory_for_its_flight_alone() {
     // when first touched; reading takes its windows of the same frames.
     assert!(written < 80 * MIB, "{written} bytes");
     assert!(read < 80 * MIB, "{read} bytes");
-    // What stays takes all it can: else this test would show nothing.
+    // With `uncached` off the same writes do fill memory, so the checks above can fail.
     knobs::set(&engine, "uncached", "off").unwrap();
     (0..200).for_each(|part| file.write_at(&data, part * MIB).unwrap());
     file.sync_data().unwrap();

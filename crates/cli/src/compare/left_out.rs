@@ -1,13 +1,12 @@
-//! Arms that are not among the results: told in the manifest, and whether the whole has failed for
-//! one.
+//! Arms without results: their entries in the manifest, and whether a failed one fails the whole
+//! comparison.
 
 use forebay_lab::compare::{CompareError, LeftOut};
 use forebay_lab::manifest::{ArmLeftOut, Manifest};
 
 use crate::failure::Failure;
 
-/// What is told of a part that brought nothing. That its arms failed is told as it is where some
-/// are left.
+/// Adds a note about a part without results. Failed arms are reported as in a part with results.
 pub(super) fn report_fruitless(manifest: &mut Manifest, part: &str, error: &CompareError) {
     manifest.notes.push(format!("{part}: {error}"));
     if let CompareError::NoArm { left_out, .. } = error {
@@ -15,8 +14,7 @@ pub(super) fn report_fruitless(manifest: &mut Manifest, part: &str, error: &Comp
     }
 }
 
-/// Tells arms that are not among the results: each and its reason once, whatever the part and the
-/// job.
+/// Adds each arm without results and its reason, once for all parts and jobs.
 pub(super) fn report(manifest: &mut Manifest, left_out: &[LeftOut]) {
     for LeftOut { arm, reason, failed, .. } in left_out {
         let left_out = ArmLeftOut { arm: arm.clone(), reason: reason.clone(), failed: *failed };

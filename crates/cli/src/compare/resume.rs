@@ -34,7 +34,7 @@ pub(super) fn open(
     }
 }
 
-/// What a round depends on besides its plan.
+/// Conditions that a round depends on besides its plan.
 fn surroundings(request: &CompareRequest, manifest: &Manifest) -> Surroundings {
     let settings: Vec<String> =
         request.settings.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -42,7 +42,7 @@ fn surroundings(request: &CompareRequest, manifest: &Manifest) -> Surroundings {
     let storage = &manifest.storage;
     let target = match &request.target {
         TargetAsked::Write(path) => path.display().to_string(),
-        // What is read is in the plan.
+        // The plan names the target if it is only read.
         TargetAsked::None | TargetAsked::Read(_) => String::new(),
     };
     let all = [

@@ -1,6 +1,6 @@
-//! Whose a knob is. Requests have the queue's; work on files has the engine's, and those of the
-//! queue below it. A setting goes to everyone who knows it, and what nobody that is going to run
-//! knows is refused before anything is done.
+//! Knobs by owner. Block requests have the knobs of the queue. Work on files has the knobs of the
+//! engine, and those of the queue below it. Each setting goes to every owner that knows it. A
+//! setting that no arm knows is refused before anything runs.
 
 use forebay_lab::arm::Knobs;
 use forebay_lab::queue_knobs;
@@ -8,12 +8,12 @@ use forebay_lab::queue_knobs;
 use crate::failure::Failure;
 use crate::meaning::CompareRequest;
 
-/// Settings, by whose they are.
+/// Settings by owner.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Settings {
-    /// Of the engine, which looks at them itself.
+    /// For the engine, which checks them itself.
     pub(super) engine: Vec<(String, String)>,
-    /// Of the queue, looked at.
+    /// For the queue, already checked.
     pub(super) queue: Vec<(String, String)>,
 }
 

@@ -1,4 +1,4 @@
-//! How much a comparison will write, told and looked at before anything is done.
+//! The bytes that a comparison will write, announced and checked before it starts.
 
 use forebay_lab::file_system::Spec;
 use forebay_lab::plan::Plan;
@@ -6,7 +6,8 @@ use forebay_lab::plan::Plan;
 use crate::failure::Failure;
 use crate::meaning::{CompareRequest, TargetAsked};
 
-/// How much will be written, where the plans do not tell; what is more than may be is refused.
+/// Returns the line that announces the bytes to write, if the plans do not show them. Fails if
+/// they exceed `--max-writes`.
 pub(super) fn check<'a>(
     request: &CompareRequest,
     plans: impl Iterator<Item = &'a Plan> + Clone,

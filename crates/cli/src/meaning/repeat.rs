@@ -1,6 +1,6 @@
-//! `forebay compare --from BUNDLE`: what was typed there, once more, with the files that lie in it.
-//! What it would write over, set on the machine or go on with is never taken from a bundle: that is
-//! for who sits at this machine to say.
+//! `forebay compare --from BUNDLE`: repeats the recorded command line with the files of the bundle.
+//! Targets to write over, machine settings and the file to resume from are never taken from a
+//! bundle: the user of this machine must give them.
 
 use std::ffi::OsString;
 use std::fs;
@@ -18,18 +18,18 @@ use crate::args::{self, CompareArgs, Parsed, Verb};
 use crate::failure::Failure;
 use crate::report;
 
-/// What is done again.
+/// A recorded comparison.
 #[derive(Debug)]
 pub(crate) struct Repeated {
-    /// What came out then.
+    /// Its result.
     pub(crate) document: Document,
-    /// What was asked, in order.
+    /// Its job files, in order.
     job_files: Vec<PathBuf>,
 }
 
-/// The words of a bundle in place of those typed, but for where files go, what may be written over,
-/// what is looked at besides, and the results. Limits and processors are the bundle's unless they
-/// are typed.
+/// Combines the recorded command line with the typed one. The directory, the target, the file to
+/// resume from and the outputs are the typed ones. `--disk`, `--scratch`, `--cpus` and
+/// `--max-writes` are the recorded ones unless they are typed.
 pub(super) fn from_bundle(
     typed: CompareArgs,
     directory: &Path,
@@ -66,7 +66,7 @@ pub(super) fn from_bundle(
             "it made file systems on a device; give the --scratch of this machine".to_owned(),
         ));
     }
-    // A name that is no path stays: it says which form is meant where none is given.
+    // A name that is not a path stays, because it selects the form if no form is given.
     let suite = match &then.suite {
         Some(name) if is_path(name) => job_files.first().cloned(),
         other => other.clone(),
@@ -143,7 +143,7 @@ fn confirm_suite(suite: &Suite, path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// The files of what is asked, as they are read: one's own, or those shipped.
+/// Reads the job files of the request: the user's own file, or the shipped ones.
 pub(super) fn job_files(typed: &CompareArgs, suites: &[Suite]) -> Result<Vec<JobFile>, Failure> {
     let own = typed.suite.as_deref().filter(|name| is_path(name));
     if let Some(path) = own {

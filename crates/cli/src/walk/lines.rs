@@ -6,7 +6,7 @@ use forebay_block::Step;
 
 use super::{page, scene::Line};
 
-/// What the words of the first column mean, in the order of a bio's life.
+/// Meanings of the words in the first column, in the order of a bio's life.
 const LEGEND: [(&str, &str); 14] = [
     ("submitted", "a caller gives a bio to the queue; bios are numbered in this order"),
     ("plugged", "the bio waits for its neighbours; the number of bios that wait"),
@@ -48,7 +48,7 @@ pub(crate) fn text(device: &str, walked: &[Line]) -> String {
     text
 }
 
-/// What the words of the first column mean for pages, in the order of a page's life.
+/// Meanings of the words in the first column for pages, in the order of a page's life.
 const PAGE_LEGEND: [(&str, &str); 7] = [
     ("asked", "somebody waits for something"),
     (

@@ -1,7 +1,7 @@
-//! What is walked of pages: some writes to a file, and what becomes of them, on any device.
+//! A walk of pages: some writes to a file, and the states of its pages, on any device.
 //!
-//! Each act ends when nothing is under way. The bytes of the pages stay as they are in a new arena,
-//! zero: what is walked is their states.
+//! Each act ends when nothing is under way. In a new arena the bytes of all pages are zero, and
+//! they stay zero: the walk shows the states of pages, not their bytes.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ const PAGES: u64 = 8;
 /// The page whose second write the device refuses.
 const BAD: u64 = 3;
 
-/// What a walk is made of.
+/// A line of a walk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Line {
     /// An act begins.
@@ -191,7 +191,7 @@ impl<D: Device> Walk<D> {
         }
     }
 
-    /// What is at the device ends.
+    /// Waits until no request is at the device.
     fn finish(&mut self) -> Result<(), Errno> {
         while !self.sent.is_empty() {
             self.reap()?;

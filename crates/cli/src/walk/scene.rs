@@ -1,4 +1,4 @@
-//! What is walked: a handful of bios in four acts, on any device.
+//! A walk of requests: a handful of bios in four acts, on any device.
 //!
 //! ```text
 //! size     page 0 .. 9 of a file that was empty
@@ -28,7 +28,7 @@ pub(crate) const FRAMES: u32 = 8;
 /// Pages of the file.
 const PAGES: u64 = 9;
 
-/// What a walk is made of.
+/// A line of a walk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Line {
     /// An act begins.
@@ -149,7 +149,7 @@ fn play<W: Walk>(
     Ok(())
 }
 
-/// Who watches: gives each step its time.
+/// Records each step with its time.
 #[derive(Debug)]
 struct Watcher {
     now: Rc<Cell<Moment>>,

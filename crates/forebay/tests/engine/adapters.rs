@@ -12,7 +12,7 @@ use bytes::BytesMut;
 use forebay::{Cursor, Engine, ErrorKind, File, Options};
 use forebay_block::random::Random;
 
-/// What nothing here may take longer than.
+/// Upper bound for every wait in this file.
 const SOON: Duration = Duration::from_secs(60);
 
 fn engine() -> Engine {
@@ -223,7 +223,7 @@ fn contract_09_no_space_is_reported_to_a_cursor() {
     let file = engine.open(&path, &how::create()).unwrap();
     let mut cursor = Cursor::new(&file);
     full(io::copy(&mut io::repeat(7), &mut cursor));
-    // What was accepted has its place.
+    // Every accepted byte has space on the disk.
     let accepted = cursor.stream_position().unwrap();
     assert!(accepted > MIB && accepted == file.len().unwrap(), "{accepted}");
     file.sync_data().unwrap();

@@ -19,7 +19,8 @@ fn engine() -> Engine {
 /// Bytes of a stripe: threads take turns with them, so that every block belongs to several.
 const STRIPE: u64 = 700;
 
-/// What one thread may touch: a range within one of its stripes, or, where it is alone, any range.
+/// Returns a range that one thread may touch: within one of its stripes, or any range if the thread
+/// is alone.
 fn place(random: &mut Random, thread: u64, threads: u64, bytes: u64) -> (u64, usize) {
     if threads == 1 {
         let (offset, magnitude) = (random.below(bytes), random.below(18));
@@ -38,7 +39,8 @@ fn place(random: &mut Random, thread: u64, threads: u64, bytes: u64) -> (u64, us
 enum Flying {
     /// And where it ends.
     Write(Transfer<Vec<u8>>, usize),
-    /// What is expected, and how much of it at least: the end may not have come there yet.
+    /// Expected bytes, and the least number of bytes read: the end of the file may not have moved
+    /// yet.
     Read(Transfer<Box<[u8]>>, Vec<u8>, usize),
 }
 
@@ -58,7 +60,7 @@ fn run(file: &DirectFile, seed: u64, thread: u64, threads: u64, operations: usiz
                 reached = model.len();
             }
             1 => {
-                // What was submitted, in order, without anybody having waited for it.
+                // Nobody waits for this write, and it still takes effect in its order.
                 drop(file.write_at(vec![7; length], offset));
                 model.resize(model.len().max(end), 0);
                 model[start..end].fill(7);

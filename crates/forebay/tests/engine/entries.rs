@@ -34,7 +34,7 @@ fn contract_01_a_file_closed_without_a_sync_still_has_its_directory_synced() {
         Engine::start(Options { cache_bytes: Some(8 << 20), ..Options::default() }).unwrap();
     let path = directory.path().join("file");
     make(&engine, &path);
-    // However often, and by whatever name.
+    // Opens in between, under any name, change nothing.
     engine.open(&path, &how::write()).unwrap().close().unwrap();
     std::fs::hard_link(&path, directory.path().join("link")).unwrap();
     let file = engine.open(directory.path().join("link"), &how::write()).unwrap();
@@ -46,7 +46,6 @@ fn contract_01_a_file_closed_without_a_sync_still_has_its_directory_synced() {
     drop(file);
 }
 
-/// A file that was there is none of ours.
 #[test]
 fn contract_01_a_file_that_was_there_has_its_directory_left_alone() {
     let directory = support::directory();

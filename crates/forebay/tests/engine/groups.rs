@@ -1,5 +1,5 @@
-//! Files go by the allocation group that their blocks lie in: on XFS, where that is told; also
-//! where it is not the group of their inode, and where it changes.
+//! A file goes to the context of the allocation group that its blocks are in, on XFS, which reports
+//! groups. That group may differ from the group of the inode, and it may change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -6,7 +6,7 @@ use crate::support::other::Other;
 use crate::support::{self, eventually, how, kind_of, pattern};
 use forebay::{Engine, ErrorKind, Options};
 
-/// What nothing here may take longer than.
+/// Upper bound for every wait in this file.
 const SOON: Duration = Duration::from_secs(20);
 
 fn small_engine() -> Engine {
@@ -43,7 +43,7 @@ fn contract_06_a_file_that_another_program_has_locked_is_busy_for_writing() {
     assert!(eventually(SOON, || engine.open(&path, &how::write()).is_ok()));
 }
 
-/// Ours is told to programs that ask, and is gone with the last handle that writes.
+/// Programs that query locks see ours until the last handle that writes is closed.
 #[test]
 fn contract_06_our_lock_is_seen_by_programs_that_lock() {
     let directory = support::directory();

@@ -28,8 +28,8 @@ fn pages_of(other: &mut Other, offset: u64, length: u64) -> u64 {
     other.ask(&format!("resident {offset} {length}")).parse().unwrap()
 }
 
-/// What another program reads again and again stays where it is while we write and read another
-/// part of the file.
+/// Pages that another program reads repeatedly stay cached while we write and read another part of
+/// the file.
 #[test]
 fn contract_07_what_others_have_cached_stays() {
     let directory = support::directory();
@@ -62,7 +62,7 @@ fn contract_07_what_others_have_cached_stays() {
     assert_eq!(other.ask(&format!("holds {} {} 2", 2 * MIB, 2 * MIB)), "true");
 }
 
-/// The same where the lease is held: what was cached before we came.
+/// The same while we hold the lease, for pages that were cached before our open.
 #[test]
 fn contract_07_what_was_cached_before_stays_under_the_lease() {
     let directory = support::directory();
@@ -85,8 +85,8 @@ fn contract_07_what_was_cached_before_stays_under_the_lease() {
 }
 
 /// Writes and syncs while other programs make the same pages dirty through a mapping, without
-/// changing them: the kernel cannot always drop what it has cached of them, and says so once, by an
-/// error of the flush; and what it has not dropped it will write over ours.
+/// changing them. The kernel cannot always drop its cached pages, and reports this once, by an
+/// error of the flush. It later writes the pages that it did not drop over ours.
 fn write_under_pokes(path: &Path, seconds: u64) {
     let mut expected = vec![0; BYTES as usize];
     expected.iter_mut().step_by(PAGE as usize).for_each(|byte| *byte = POKED);

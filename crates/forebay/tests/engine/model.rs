@@ -21,7 +21,7 @@ fn length(random: &mut Random, most: u64) -> usize {
     raw.min(most) as usize
 }
 
-/// One file and what it should hold.
+/// One file, and its expected content.
 struct Model {
     bytes: Vec<u8>,
     handles: Vec<File>,

@@ -10,7 +10,7 @@ use crate::support::{self, MIB, how, kind_of, pattern, process, within};
 use forebay::{Engine, ErrorKind, File, Options};
 use forebay_block::random::Random;
 
-/// What nothing here may take longer than.
+/// Upper bound for every wait in this file.
 const SOON: Duration = Duration::from_secs(10);
 
 fn small_engine() -> Engine {
@@ -18,7 +18,7 @@ fn small_engine() -> Engine {
         .unwrap()
 }
 
-/// Writes until there is no space; what was accepted is all there after a sync.
+/// Writes until no space is left. After a sync all accepted bytes are there.
 fn write_until_full(mount: &Mount, chunk: usize, scatter: bool) {
     let engine = Engine::start(Options {
         cache_bytes: Some(32 << 20),
@@ -52,7 +52,7 @@ fn write_until_full(mount: &Mount, chunk: usize, scatter: bool) {
         let range = offset as usize..offset as usize + chunk;
         assert!(found[range] == pattern(number, chunk), "the chunk at {offset} is lost");
     }
-    // What is there can be changed, for that needs no space.
+    // Blocks that exist can be overwritten without new space.
     file.write_at(&[1; 4096], accepted[0].0).unwrap();
     file.sync_data().unwrap();
     file.close().unwrap();
@@ -112,7 +112,7 @@ fn shuffled(pages: u64, seed: u64) -> Vec<u64> {
     order
 }
 
-/// Marks a page with its place, so that it is told from all others.
+/// Content of a page, marked with its number so that no two pages are equal.
 fn marked(page: u64, seed: u64) -> Vec<u8> {
     let mut bytes = vec![7; 4096];
     bytes[..8].copy_from_slice(&page.to_ne_bytes());
@@ -266,7 +266,7 @@ fn contract_02_space_taken_by_others_fails_the_sync_and_comes_back() {
     file.close().unwrap();
 }
 
-/// A directory of which no more than so much may be written; told again, the limit is another one.
+/// Makes a directory with a quota of `mebibytes`. A second call changes the quota.
 fn limit(mount: &Mount, mebibytes: u64) -> PathBuf {
     let limited = mount.path().join("limited");
     let make = "test -d \"$1\" || { btrfs subvolume create \"$1\" && btrfs quota enable \"$1\"; }";
@@ -275,7 +275,7 @@ fn limit(mount: &Mount, mebibytes: u64) -> PathBuf {
     limited
 }
 
-/// Where a file goes of which no more than 16 MiB may be written.
+/// Path of a file in a directory with a quota of 16 MiB.
 fn quota_of_16_mib(test: &str) -> Option<(Mount, PathBuf)> {
     let mount = Mount::new(test, FileSystem::Btrfs, 512 * MIB)?;
     let path = limit(&mount, 16).join("file");
@@ -297,9 +297,9 @@ fn write_32_mib(path: &Path) -> (Engine, File, Vec<u8>) {
     (engine, file, data)
 }
 
-/// What is free says nothing of a quota, so that it is told by the writeback: the sync fails,
-/// nothing is lost, and what would only add to it is refused at the write. With more of it the same
-/// sync goes well.
+/// The free space of the file system does not show a quota, so writeback meets it: the sync fails,
+/// nothing is lost, and a write that needs more space is refused. With a larger quota the same sync
+/// succeeds.
 #[test]
 fn contract_09_and_02_a_quota_reached_in_the_middle_of_writeback() {
     let Some((mount, path)) = quota_of_16_mib("quota_reached") else { return };
@@ -327,8 +327,8 @@ fn contract_09_and_02_a_quota_reached_in_the_middle_of_writeback() {
     file.close().unwrap();
 }
 
-/// The way out: what has no place is dropped, and the file is a prefix of what was written, and
-/// works.
+/// The way out: pages without space are dropped. The file is then a prefix of the written bytes,
+/// and works.
 #[test]
 fn contract_09_and_02_what_has_no_place_can_be_dropped() {
     let Some((mount, path)) = quota_of_16_mib("no_place") else { return };
@@ -350,7 +350,7 @@ fn contract_09_and_02_what_has_no_place_can_be_dropped() {
     assert_eq!(std::fs::metadata(&path).unwrap().len(), 1 << 20);
 }
 
-/// Closing a file of which some pages have no place writes out all the others.
+/// A close writes every page that has space, although other pages of the file have none.
 #[test]
 fn contract_05_closing_writes_out_what_can_be_written() {
     let Some(mount) = Mount::new("closing_writes_what_can_be", FileSystem::Ext4, 64 * MIB) else {
@@ -364,7 +364,7 @@ fn contract_05_closing_writes_out_what_can_be_written() {
     })
     .unwrap();
     let path = mount.path().join("file");
-    // A hole first, and then old blocks: what has no place comes before what has.
+    // A hole first, and then old blocks: pages without space come before pages with space.
     let half = 8 * MIB;
     let old = std::fs::File::create(&path).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&old, &vec![1; half as usize], half).unwrap();

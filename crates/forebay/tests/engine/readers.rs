@@ -1,4 +1,4 @@
-//! What readers find in memory, and what is read ahead of them: told by counters, on real files.
+//! Cache hits of readers and the read-ahead for them, checked by counters, on real files.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 const CACHE: u64 = 16 * MIB;
 
-/// A file of so many bytes that nobody has in memory, and an engine with a small cache.
+/// A file of `length` bytes that is in nobody's memory, and an engine with a small cache.
 struct Scene {
     engine: Engine,
     bytes: Vec<u8>,
@@ -54,7 +54,7 @@ impl Scene {
         }
     }
 
-    /// What reading did.
+    /// Returns the counters of the reads during `run`.
     fn during(&self, run: impl FnOnce()) -> Stats {
         let before = self.engine.stats();
         run();
@@ -188,8 +188,8 @@ fn a_scan_leaves_what_is_read_again_and_again() {
 #[test]
 fn a_bulk_write_leaves_what_is_read_again_and_again() {
     let scene = Scene::new(4 * MIB);
-    // What is clean is what is left of the cache by what is dirty: most of it, on a device that is
-    // slow just now.
+    // Dirty pages may take most of the cache while the device is slow. The limit keeps the rest for
+    // clean pages.
     knobs::set(&scene.engine, "dirty_bytes", "4m").unwrap();
     let Some(file) = scene.open("a_bulk_write", &how::write()) else { return };
     let hot = MIB / 2;

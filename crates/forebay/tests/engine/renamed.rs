@@ -1,12 +1,12 @@
 //! Other programs remove, rename and replace files while they are open here, or give them second
-//! names: we go on with the file, whatever it is called.
+//! names. The engine goes on with the same file under any name.
 
 use std::time::Duration;
 
 use crate::support::{self, how, kind_of, pattern, process};
 use forebay::{Engine, ErrorKind, Options};
 
-/// What nothing here may take longer than.
+/// Upper bound for every wait in this file.
 const SOON: Duration = Duration::from_secs(10);
 
 fn small_engine() -> Engine {

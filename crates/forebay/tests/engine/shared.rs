@@ -10,7 +10,7 @@ use crate::support::{self, MIB, eventually, how, pattern, process, within};
 use forebay::{Engine, Options};
 use forebay_block::random::Random;
 
-/// What nothing here may take longer than.
+/// Upper bound for every wait in this file.
 const SOON: Duration = Duration::from_secs(10);
 
 fn small_engine() -> Engine {
@@ -99,8 +99,8 @@ fn contract_06_a_file_cut_by_another_program() {
     });
 }
 
-/// The same with writes in between all the time: whatever order it comes to, nothing hangs and
-/// syncs go well.
+/// The same with writes in between all the time: in any order, no call hangs and every sync
+/// succeeds.
 #[test]
 fn contract_06_a_file_cut_again_and_again_while_it_is_written() {
     let directory = support::directory();
@@ -127,8 +127,8 @@ fn contract_06_a_file_cut_again_and_again_while_it_is_written() {
         file.sync_data().unwrap();
         file
     });
-    // (The program `truncate` opens without waiting, and so is told to try again while the lease is
-    // broken.)
+    // The program `truncate` does not serve here: it opens without waiting, and fails with `EAGAIN`
+    // while the lease is broken.
     let cut = "dd if=/dev/null of=\"$1\" bs=1 seek=300001 2>/dev/null; : >\"$1\"";
     while !writer.is_finished() {
         process::shell(cut, &path).unwrap();

@@ -1,4 +1,4 @@
-//! Contract 8: the size is exact at every sync, whatever the alignment.
+//! Contract 8: the size is exact at every sync, for any alignment.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -70,7 +70,7 @@ fn contract_09_a_sparse_file_stays_sparse() {
     assert_eq!(std::fs::metadata(&path).unwrap().len(), 4 << 30);
 }
 
-/// Space that the user reserved is the user's, whatever is written and reserved beside it.
+/// Space that the user reserved stays, with any writes and reservations of the engine beside it.
 fn the_users_space_stays(directory: &Path) {
     let engine = Engine::start(small()).unwrap();
     for (name, appended) in [("touched", 100usize), ("grown", 3 << 20)] {

@@ -13,7 +13,7 @@ use crate::support::{self, MIB, how, pattern, within};
 use forebay::{Cursor, Engine, File, Options};
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _, AsyncWriteExt as _};
 
-/// What nothing here may take longer than.
+/// Upper bound for every wait in this file.
 const SOON: Duration = Duration::from_secs(60);
 
 fn engine() -> Engine {
@@ -215,7 +215,7 @@ fn contract_09_no_space_is_reported_to_a_cursor_of_tokio() {
     let mut cursor = Cursor::new(&file);
     let copied = async { tokio::io::copy(&mut tokio::io::repeat(7), &mut cursor).await };
     full(runtime().block_on(copied));
-    // What was accepted has its place.
+    // Every accepted byte has space on the disk.
     let accepted = io::Seek::stream_position(&mut cursor).unwrap();
     assert!(accepted > MIB && accepted == file.len().unwrap(), "{accepted}");
     file.sync_data().unwrap();

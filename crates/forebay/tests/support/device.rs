@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::{made_by_root, process};
 
-/// What the device is like.
+/// Size, sectors and place of the device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     /// Of the image, from `offset` on.
@@ -74,7 +74,7 @@ impl Device {
         process::run("losetup", &[OsStr::new("--set-capacity"), self.node.as_os_str()]).unwrap();
     }
 
-    /// What another program finds on it, past every cache.
+    /// Content of the device as another program reads it, past every cache.
     pub(crate) fn stored(&self) -> Vec<u8> {
         const PIECE: usize = 1 << 20;
         let mut options = std::fs::OpenOptions::new();

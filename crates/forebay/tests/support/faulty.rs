@@ -6,9 +6,9 @@
 //! ```
 //!
 //! The cache is in the server's memory (a file without a name), so killing the server is a loss of
-//! power: what was not flushed is gone, and what a flush had in hand is there in part. The next
-//! server shows what is left. A server that is stopped is a device that hangs: no request ends, and
-//! none can be cancelled.
+//! power: unflushed data is gone, and data of a flush in progress is there in part. The next server
+//! shows the remaining data. A stopped server is a device that hangs: no request ends, and none can
+//! be cancelled.
 
 use std::ffi::OsStr;
 use std::os::unix::net::UnixStream;
@@ -24,7 +24,7 @@ use super::{eventually, made_by_root, process};
 /// How long a server may take to start, or a mount to go.
 const SOON: Duration = Duration::from_secs(20);
 
-/// What goes wrong while the disk is told to fail.
+/// Requests that fail while the disk is set to fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fails {
     /// Writes, with `EIO`: nothing gets as far as the disk's cache.
@@ -48,8 +48,8 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// Makes one; `None`, with the reason said, where that is not possible. In continuous
-    /// integration as root it has to be possible.
+    /// Makes one. Returns `None`, and prints the reason, if that is not possible. In continuous
+    /// integration as root it must be possible.
     pub(crate) fn new(
         test: &str,
         file_system: FileSystem,
@@ -97,14 +97,14 @@ impl Disk {
         self.directory.path().join("image")
     }
 
-    /// From now on requests fail, until [`Disk::heal`]. What the file system has to write for
-    /// itself is written before, so that a short while of this hits data alone.
+    /// Makes requests fail until [`Disk::heal`]. The file system writes its own data first, so that
+    /// a short failure affects file data alone.
     pub(crate) fn fail(&self) {
         process::shell("sync -f \"$1\"", &self.path()).unwrap();
         self.fail_when_thawed();
     }
 
-    /// As [`Disk::fail`], on a disk that hangs: what it has in hand fails.
+    /// As [`Disk::fail`], on a disk that hangs: its pending requests fail.
     pub(crate) fn fail_when_thawed(&self) {
         std::fs::File::create(self.directory.path().join("failing")).unwrap();
     }
@@ -133,8 +133,8 @@ impl Disk {
         self.server.as_ref().expect("the power is on").signal(libc::SIGCONT);
     }
 
-    /// The power goes, this moment: what was not flushed is lost. The file system stays mounted,
-    /// over a device that is gone.
+    /// Cuts the power: unflushed data is lost. The file system stays mounted, over a device that is
+    /// gone.
     pub(crate) fn cut_power(&mut self) {
         drop(self.server.take());
     }
@@ -177,7 +177,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // What hangs ends, well or not, and lets the mount go.
+        // Pending requests end, with or without success, and the unmount can go on.
         self.cut_power();
         if let Err(error) = self.unmount()
             && !std::thread::panicking()
@@ -197,7 +197,7 @@ pub(crate) struct Bare {
 }
 
 impl Bare {
-    /// Makes one, the writes to which fail when it is told to; `None` as with [`Disk::new`].
+    /// Makes one with writes that fail on request. Returns `None` as [`Disk::new`] does.
     pub(crate) fn new(test: &str, bytes: u64) -> Option<Self> {
         made_by_root(test, "attach a device", || {
             for program in ["nbdkit", "nbdfuse", "losetup"] {
@@ -263,7 +263,7 @@ impl Server {
             .arg(format!("error-file={}", directory.join("failing").display()))
             .env("TMPDIR", directory)
             .stdin(Stdio::null())
-            // A line for each error it was told to make.
+            // The server writes a line for each error that it injects.
             .stderr(std::fs::File::create(&log).unwrap())
             .spawn();
         let mut server = server.map_err(|error| format!("nbdkit: {error}"))?;

@@ -1,4 +1,4 @@
-//! What was done to one file, and so what it may hold after a crash.
+//! The steps done to one file, and the contents that it may have after a crash.
 //!
 //! A workload is a seeded row of steps: the process that does them and the one that checks
 //! afterwards make the same row. The history keeps the file as of the last sync, and for each
@@ -87,7 +87,7 @@ impl Iterator for Workload {
     }
 }
 
-/// What a file may hold.
+/// Allowed contents of one file.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     synced: Vec<u8>,
@@ -116,7 +116,7 @@ impl History {
 
     /// Everything begun so far is durable.
     pub(crate) fn synced(&mut self) {
-        // What has not changed stays; so a sync costs what changed.
+        // Only changed sectors are copied, so the cost of a sync follows the changes.
         self.synced.resize(self.now.len(), 0);
         for (sector, _) in self.versions.drain() {
             let range = sector * SECTOR..((sector + 1) * SECTOR).min(self.now.len());
@@ -147,8 +147,8 @@ impl History {
         self.note(from, to);
     }
 
-    /// A file is cut at once, what was written before may be in memory still: whatever of it is
-    /// there, is there in part.
+    /// A truncation takes effect at once, while earlier writes may still be in memory. The sector
+    /// at the cut may hold any earlier version, with zeroes behind the cut.
     fn cut(&mut self, length: usize) {
         let (sector, kept) = (length / SECTOR, length % SECTOR);
         let synced = sector_of(&self.synced, sector);
@@ -209,7 +209,7 @@ fn agreeing(content: &[u8], version: &[u8]) -> String {
             _ => ranges.push((at, at + 1)),
         }
     }
-    // What agrees by chance is short.
+    // Short ranges may agree by chance.
     let reported = ranges.iter().filter(|(from, to)| to - from >= 8 || *to == content.len());
     let reported: Vec<String> = reported.map(|(from, to)| format!("{from}..{to}")).collect();
     if reported.is_empty() { "none".to_owned() } else { reported.join(" ") }

@@ -69,7 +69,7 @@ pub(crate) fn kill(child: &mut Child, signal: libc::c_int) {
     child.wait().unwrap();
 }
 
-/// What a keeper said.
+/// Returns the log of a keeper.
 pub(crate) fn said(log: &Path) -> String {
     std::fs::read_to_string(log).unwrap_or_default()
 }

@@ -16,7 +16,7 @@ use super::how;
 use super::mount::Mount;
 use super::{eventually, within};
 
-/// What can lose its power under a mounted file system, and have it back.
+/// A device under a mounted file system that can lose its power and get it back.
 pub(crate) trait Power {
     /// Where the file system is mounted.
     fn path(&self) -> PathBuf;
@@ -104,11 +104,11 @@ struct Ended {
 }
 
 impl Writer {
-    /// Writes until a call fails; then every later sync has to fail too, and closing tells of it.
+    /// Writes until a call fails. From then on every sync must fail, and closing reports the error.
     ///
-    /// A sync that returns after the power went is not counted: with no power nobody would have
-    /// been told. (ext4 tells some of those that its journal is written, when another file's sync
-    /// found it aborted first.)
+    /// A sync that returns after the power went is not counted: without power nobody would see it.
+    /// (ext4 reports to some of them that its journal is written, if the sync of another file found
+    /// the journal aborted first.)
     fn run(self, file: File, power_gone: &AtomicBool, all_syncs: &AtomicUsize) -> Ended {
         let mut history = History::default();
         let mut syncs = 0;
@@ -144,7 +144,7 @@ impl Writer {
             history.begin(&more);
             owes |= take(&file, &more).is_ok();
         }
-        // What was accepted is dirty, or lost: no sync may say otherwise.
+        // Accepted data is dirty or lost, so no sync may succeed.
         let all_failed = file.sync_data().is_err() && file.sync_all().is_err();
         assert!(all_failed || !owes, "a sync on a dead file system went well");
         let start = Instant::now();

@@ -1,10 +1,10 @@
-//! What the tests share: seeded randomness, directories, skips that say why, other processes, and
-//! helpers of their own: `device` (a loop device), `mount` (file systems on loop devices), `faulty`
-//! (disks that lose, fail and hang), `other` (another program that is told what to do), `kept`
-//! (programs with keepers), `stopped` (one that is looked at), `refused` (a system call that the
-//! kernel refuses), `handle` (a file opened cached or direct), `disturb` (another program and the
-//! knobs, during a long run), `history` (what a file may hold after a crash) and `load` (writers
-//! whose power goes).
+//! Shared parts of the tests: seeded randomness, directories, skips that print a reason, other
+//! processes, and helpers in modules: `device` (a loop device), `mount` (file systems on loop
+//! devices), `faulty` (disks that lose, fail and hang), `other` (another program that follows
+//! commands), `kept` (programs with keepers), `stopped` (a stopped process and its memory),
+//! `refused` (a system call that the kernel refuses), `handle` (a file opened cached or direct),
+//! `disturb` (another program and the knobs, during a long run), `history` (the contents that a
+//! file may have after a crash) and `load` (writers that lose their power).
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 pub(crate) mod device;
@@ -40,7 +40,7 @@ pub(crate) fn pattern(salt: u64, length: usize) -> Vec<u8> {
     (0..length as u64).map(|at| (mix(salt ^ (at / 8)) >> (8 * (at % 8))) as u8).collect()
 }
 
-/// What another program finds in the file.
+/// Checks the content of the file as another program reads it.
 pub(crate) fn assert_on_disk(path: &Path, expected: &[u8], what: &str) {
     let found = std::fs::read(path).unwrap();
     assert_eq!(found.len(), expected.len(), "{what}: size on disk");
@@ -90,8 +90,8 @@ pub(crate) fn skip(test: &str, reason: &str) {
     std::io::stderr().write_all(line.as_bytes()).unwrap();
 }
 
-/// What only root can make; `None`, with the reason said, where that is not possible. In continuous
-/// integration as root it has to be possible.
+/// Makes a thing that only root can make. Returns `None`, and prints the reason, if that is not
+/// possible. In continuous integration as root it must be possible.
 pub(crate) fn made_by_root<T>(
     test: &str,
     what: &str,
@@ -113,8 +113,8 @@ pub(crate) fn made_by_root<T>(
     }
 }
 
-/// Has nobody write to a file any more, whoever has it open, or lets them again. (Where the program
-/// that does the same opens it, it would break a lease.)
+/// Refuses or allows writes to a file for everybody, even for programs that have it open. The
+/// program `chattr` would open the file and break a lease.
 pub(crate) fn set_immutable(file: &std::fs::File, is_immutable: bool) {
     use std::os::fd::AsRawFd as _;
     const IMMUTABLE: libc::c_int = 0x10;

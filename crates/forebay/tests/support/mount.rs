@@ -1,8 +1,8 @@
 //! File systems of a test's own, on loop devices over sparse images: made, mounted, cut off from
-//! their device, mounted again, and taken away whatever becomes of the test.
+//! their device, mounted again, and removed even if the test fails.
 //!
-//! The device is told to go with its mount as soon as it is mounted, so that not even a killed test
-//! run leaves one behind that is attached to nothing.
+//! Each device is set to detach at its unmount as soon as it is mounted, so that even a killed test
+//! run leaves no device that is attached to nothing.
 
 use std::ffi::OsStr;
 use std::os::fd::AsRawFd as _;
@@ -90,8 +90,8 @@ pub(crate) struct Mount {
 }
 
 impl Mount {
-    /// Makes one; `None`, with the reason said, where that is not possible. In continuous
-    /// integration as root it has to be possible.
+    /// Makes one. Returns `None`, and prints the reason, if that is not possible. In continuous
+    /// integration as root it must be possible.
     pub(crate) fn new(test: &str, file_system: FileSystem, bytes: u64) -> Option<Self> {
         made_by_root(test, "mount a file system", || Self::make(file_system, bytes))
     }
@@ -130,8 +130,8 @@ impl Mount {
         assert_eq!(result, 0, "shutting the file system down: {}", std::io::Error::last_os_error());
     }
 
-    /// From now on no write comes back, until what is returned is dropped. What is written so far
-    /// is brought to the device.
+    /// Blocks every write until the returned value is dropped. Earlier writes reach the device
+    /// first.
     ///
     /// A process apart thaws it after [`THAWS_AFTER`], so that not even a killed test run leaves a
     /// frozen file system behind.
@@ -300,7 +300,7 @@ impl Drop for Loop {
 pub(crate) struct Memory(TempDir);
 
 impl Memory {
-    /// Mounts one of `kind`; `None`, with the reason said, where that is not possible.
+    /// Mounts one of `kind`. Returns `None`, and prints the reason, if that is not possible.
     pub(crate) fn new(test: &str, kind: &str) -> Option<Self> {
         made_by_root(test, "mount a file system", || {
             let memory = tempfile::tempdir().unwrap();

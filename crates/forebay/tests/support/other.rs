@@ -1,5 +1,4 @@
-//! Another program, in a process of its own, that does to files what it is told and says how that
-//! went.
+//! Another program, in a process of its own, that runs commands on files and reports their results.
 //!
 //! It is this test program again, in the test `another_program`, which does nothing in the parent.
 //! A command is a line, its answer is a line; a call that blocks is answered when it is through.
@@ -20,7 +19,7 @@ use super::{PAGE, pattern, process};
 /// The name of the test that is the other program.
 pub(crate) const NAME: &str = "another_program";
 
-/// What pages are poked with.
+/// The byte that `poke` writes to pages.
 pub(crate) const POKED: u8 = 0x5a;
 
 /// Another program; killed when dropped.
@@ -66,7 +65,7 @@ impl Other {
         writeln!(self.commands, "{command}").unwrap();
     }
 
-    /// How what it was told last went.
+    /// Returns the result of the last command.
     pub(crate) fn answer(&mut self) -> String {
         let mut line = String::new();
         loop {
@@ -106,7 +105,7 @@ impl Drop for Other {
     }
 }
 
-/// The other program's side: does what it is told until nobody tells it any more.
+/// The other program's side: runs commands until its input ends.
 pub(crate) fn serve() {
     if process::task().as_deref() != Some(NAME) {
         return;
@@ -239,7 +238,7 @@ fn fcntl(file: &File, command: libc::c_int, argument: libc::c_int) -> std::io::R
 
 /// Locks all of a file for writing.
 fn lock(file: &File, command: libc::c_int) -> std::io::Result<()> {
-    // SAFETY: plain numbers, for which zero is a value: from the start, without end, no process.
+    // SAFETY: all fields are plain numbers; zeroes mean from the start, to the end, no process.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     lock.l_type = libc::F_WRLCK as libc::c_short;
     // SAFETY: the descriptor is open, and the pointer is to a lock that is read during the call.
@@ -269,7 +268,7 @@ impl Mapping {
         if start == libc::MAP_FAILED {
             return Err(std::io::Error::last_os_error());
         }
-        // What is read ahead would stand beside what is asked about.
+        // Read-ahead would load pages beside those under test.
         // SAFETY: all of it is mapped.
         check(unsafe { libc::madvise(start, length, libc::MADV_RANDOM) })?;
         Ok(Self { start: start.cast(), length })

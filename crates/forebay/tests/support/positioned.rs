@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use crate::support::{self, assert_on_disk, how, pattern};
 
-/// What a program does with a cursor.
+/// A step of a program with a cursor.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Write(usize),

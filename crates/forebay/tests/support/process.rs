@@ -1,8 +1,7 @@
 //! Other processes: this test program executed again as a child, and ordinary programs.
 //!
-//! The test process has threads, so it is never forked: a child starts from `exec`, finds what to
-//! do in its environment, and runs the one test that is meant for it, which does nothing in the
-//! parent.
+//! The test process has threads, so it is never forked. A child starts from `exec`, finds its task
+//! in its environment, and runs the one test written for it. That test does nothing in the parent.
 
 use std::ffi::OsStr;
 use std::io::Write as _;
@@ -11,10 +10,10 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// What a child is told to do.
+/// Environment variable that holds the task of a child.
 pub(crate) const TASK: &str = "FOREBAY_TEST_CHILD";
 
-/// Lines of a child that begin like this are meant for its parent; the test harness prints others.
+/// Start of the lines that a child writes for its parent; the test harness prints others.
 const SIGN: &str = "@ ";
 
 /// This test program again, to run `test` alone and do what `task` says.
@@ -42,11 +41,11 @@ pub(crate) fn task() -> Option<String> {
 /// A child tells its parent something.
 pub(crate) fn report(what: std::fmt::Arguments<'_>) {
     let line = format!("{SIGN}{what}\n");
-    // In one piece, past the harness: a line is told whole or not at all.
+    // In one write, past the harness: the parent reads the whole line or nothing.
     std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
 }
 
-/// What a line of a child's output tells its parent.
+/// Returns the report in a line of a child's output, if it has one.
 pub(crate) fn reported(line: &str) -> Option<&str> {
     // The harness leaves its own line open while a test runs.
     line.split_once(SIGN).map(|(_, reported)| reported)

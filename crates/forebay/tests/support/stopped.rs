@@ -1,5 +1,5 @@
-//! Another process that is stopped in the middle of what it does, and looked at: what it has open,
-//! and what the memory of its engine says.
+//! Another process that is stopped in the middle of its work, and inspected: its open files, and
+//! the memory of its engine.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,7 +16,7 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, WaitOptions};
 
 use super::PAGE;
 
-/// What the memory of an engine that is survived is called.
+/// Name of the memory of an engine with a keeper.
 const MEMORY: &str = "/memfd:forebay (deleted)";
 
 /// How much is read of a file at a time: whole pages.
@@ -60,7 +60,7 @@ impl Stopped {
         Some(Arena::of_memfd(self.descriptor(MEMORY)?).unwrap())
     }
 
-    /// What the kernel has of a file.
+    /// Content of a file as the kernel has it.
     pub(crate) fn content(&self, path: &Path) -> Vec<u8> {
         let file = match self.descriptor(path.to_str().unwrap()) {
             Some(descriptor) => File::from(descriptor),
@@ -124,7 +124,7 @@ fn read_whole_pages(file: &File) -> Vec<u8> {
     content
 }
 
-/// What an arena says of one file.
+/// Record and pages of one file in an arena.
 #[derive(Debug)]
 pub(crate) struct Account {
     pub(crate) record: FileRecord,
@@ -172,12 +172,12 @@ impl Account {
         accounts.iter().find(is_it)
     }
 
-    /// How long the file is, with what has to be done to it done.
+    /// Length of the file after its pending cut.
     fn end(&self) -> u64 {
         self.record.cut.map_or(self.record.size, |cut| cut.min(self.record.size))
     }
 
-    /// The file, as the kernel has it, with what is not written yet.
+    /// Puts the unwritten pages over the content that the kernel has.
     pub(crate) fn recover(&self, arena: &Arena, mut content: Vec<u8>) -> Vec<u8> {
         if let Some(cut) = self.record.cut {
             content.resize(cut as usize, 0);
@@ -196,7 +196,7 @@ impl Account {
                     continue;
                 }
                 content.resize(content.len().max(at + end), 0);
-                // SAFETY: who writes it is stopped.
+                // SAFETY: the process that writes the frame is stopped.
                 unsafe { arena.copy_out(*frame, start, &mut content[at + start..at + end]) };
             }
         }

@@ -51,7 +51,7 @@ impl Device for Timed {
     }
 }
 
-/// What is expected, but for the legend.
+/// Expected output without the legend.
 const EXPECTED: &str = "\
 One context, memory
 

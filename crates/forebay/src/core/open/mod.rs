@@ -213,7 +213,9 @@ impl Engine {
             } else {
                 path.to_owned()
             };
-            let creating = (create == Create::New).then(|| Creating::begin(shared));
+            // A temporary one, too: this open may fail after the creation, and another one that
+            // found the file makes its entry durable then.
+            let creating = (create != Create::No).then(|| Creating::begin(shared));
             let opened = match open_file(&made_at, open, create) {
                 // The file was created or removed after the look at the path.
                 Err(error)

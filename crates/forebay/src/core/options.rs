@@ -58,8 +58,7 @@ pub struct Options {
     /// Memory for cached data, in bytes. It is allocated once and never grows. At least 8 MiB;
     /// `None` is the smaller of 256 MiB and 1/16 of the memory of the machine or cgroup.
     pub cache_bytes: Option<u64>,
-    /// Dirty bytes at which writers wait. At least 4 MiB, and at most 7/8 of the cache, which is
-    /// `None`.
+    /// Dirty bytes at which writers wait. At least 4 MiB, at most 7/8 of the cache. `None` is 7/8.
     pub dirty_bytes: Option<u64>,
     /// Dirty bytes at which writeback starts by itself. `None` is half of `dirty_bytes`.
     pub background_bytes: Option<u64>,

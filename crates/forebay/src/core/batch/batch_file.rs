@@ -9,10 +9,11 @@ use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::limits::BATCH_BUFFER;
 use crate::platform::PrivateFile;
 
-/// New file of a [`Batch`](crate::Batch), written in order.
+/// New file of a [`Batch`](crate::Batch), written in order. [`Batch::create`](crate::Batch::create)
+/// returns it.
 ///
-/// Small writes are gathered in memory, in 256 KiB. A file must be [closed](BatchFile::close)
-/// before the commit. A batch with a file that was dropped before that cannot be committed.
+/// It gathers small writes in 256 KiB of memory. A file must be [closed](BatchFile::close) before
+/// the commit. A batch with a file that was dropped before that cannot be committed.
 pub struct BatchFile {
     inner: Arc<Inner>,
     file: Arc<PrivateFile>,
@@ -122,7 +123,7 @@ impl BatchFile {
     }
 }
 
-/// Writes as [`BatchFile::write_all`] does.
+/// Writes as [`BatchFile::write_all`] does. `flush` does nothing; the commit makes files durable.
 impl std::io::Write for BatchFile {
     fn write(&mut self, data: &[u8]) -> std::io::Result<usize> {
         self.write_all(data)?;

@@ -168,7 +168,8 @@ impl File {
         wait::block_on(self.set_len_async(length))
     }
 
-    /// Asynchronous form of [`File::set_len`]. Dropping the future does not stop it.
+    /// Asynchronous form of [`File::set_len`]. Once no append has the turn, dropping the future does
+    /// not stop it.
     pub(crate) async fn set_len_async(&self, length: u64) -> Result<()> {
         self.may_write()?;
         self.may_move_end("cannot change the size of a block device", "its size is fixed")?;

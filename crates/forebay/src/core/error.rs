@@ -52,11 +52,11 @@ pub enum ErrorKind {
     /// The file ended before a read that must be complete did.
     EndOfFile,
     /// A flush failed, or a panic interrupted a change of the file's state, so data written since
-    /// the last successful sync may be lost, even if a read still returns it. Every sync fails until
-    /// all handles of the file are closed; after a panic, every read and write fails too.
+    /// the last successful sync may be lost, even if a read still returns it. Every sync fails
+    /// until all handles of the file are closed; after a panic, every read and write fails too.
     ///
-    /// So keep a copy of what no successful sync has covered. After the error close all handles
-    /// (each close fails with it, too), open the file again, and write that copy anew.
+    /// Keep a copy of the data that no successful sync has covered. After the error close all
+    /// handles (each close fails with it, too), open the file again, and write that data anew.
     Poisoned,
     /// The kernel, file system or type of file does not support the call.
     Unsupported,

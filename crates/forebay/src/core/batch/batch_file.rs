@@ -45,7 +45,8 @@ impl BatchFile {
     ///
     /// # Errors
     /// `NoSpace` or `Io` with the reason of the system; `InvalidInput` if the batch has ended. The
-    /// file cannot be closed after that, and nothing of its batch can be published.
+    /// file cannot be closed after that, and nothing of its batch can be published. A later call
+    /// returns the errors of bytes that are only gathered.
     pub fn write_all(&mut self, mut data: &[u8]) -> Result<()> {
         while !data.is_empty() {
             if self.buffer.is_empty() && data.len() >= BATCH_BUFFER {

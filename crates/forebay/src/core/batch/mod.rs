@@ -65,8 +65,8 @@ use crate::platform::{Named, OpenDirectory, Replace, files};
 ///
 /// Each target is old, absent or whole, whenever the process or the machine stops. The files get
 /// their names one after the other, in call order, so some may be new and others old.
-/// [`Batch::ordered`] makes the last file a commit record. Temporary files that a dead process left are removed by the next
-/// batch in that directory; those of a live batch are not.
+/// [`Batch::ordered`] makes the last file a commit record. Temporary files that a dead process left
+/// are removed by the next batch in that directory; those of a live batch are not.
 ///
 /// # What a published file is
 ///
@@ -134,8 +134,8 @@ impl Batch {
     /// Publishes the last created file only after all steps before it are durable, and takes the
     /// steps after it only once that file is durable.
     ///
-    /// The last file can so be a manifest: if it is new after a crash, all other files are. Files of
-    /// the previous version are removed after it:
+    /// The last file can so be a manifest: if it is new after a crash, all other files are. Files
+    /// of the previous version are removed after it:
     ///
     /// ```
     /// # fn main() -> forebay::Result<()> {

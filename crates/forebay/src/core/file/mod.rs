@@ -45,8 +45,8 @@ use crate::core::wait;
 /// # }
 /// ```
 ///
-/// All methods take `&self`, so threads can share a handle. All handles of a file share one cache,
-/// whichever of its hard links they were opened by. Reads and writes are atomic per page of 4 KiB.
+/// All methods take `&self`, so threads can share a handle. All handles of a file, and of its hard
+/// links, share one cache. Reads and writes are atomic per page of 4 KiB.
 ///
 /// [`File::close`] writes the file out and reports the last errors. Dropping a handle only starts
 /// the writeback, and errors go to [`Builder::on_error`](crate::Builder::on_error).

@@ -46,17 +46,17 @@ use crate::platform::{Named, OpenDirectory, Replace, files};
 /// ```
 /// # fn main() -> forebay::Result<()> {
 /// # let directory = tempfile::tempdir_in(".").unwrap();
-/// # let at = |name: &str| directory.path().join(name);
+/// # let release = directory.path();
 /// let engine = forebay::Engine::new()?;
 /// let batch = engine.batch();
-/// batch.write(at("a"), b"whole")?;                   // one small file
-/// let mut b = batch.create(at("b"))?;                // a large one, piece by piece
+/// batch.write(release.join("a"), b"whole")?;         // one small file
+/// let mut b = batch.create(release.join("b"))?;      // a large one, piece by piece
 /// b.write_all(b"first, ")?;
 /// b.write_all(b"second")?;
 /// b.close()?;
-/// assert!(!at("a").exists());
+/// assert!(!release.join("a").exists());
 /// batch.commit()?;                                   // both durable, under their names
-/// assert_eq!(std::fs::read(at("b")).unwrap(), b"first, second");
+/// assert_eq!(std::fs::read(release.join("b")).unwrap(), b"first, second");
 /// # Ok(())
 /// # }
 /// ```
@@ -140,15 +140,15 @@ impl Batch {
     /// ```
     /// # fn main() -> forebay::Result<()> {
     /// # let directory = tempfile::tempdir_in(".").unwrap();
-    /// # let at = |name: &str| directory.path().join(name);
+    /// # let release = directory.path();
     /// # let engine = forebay::Engine::new()?;
-    /// # std::fs::write(at("part-1"), "old").unwrap();
+    /// # std::fs::write(release.join("part-1"), "old").unwrap();
     /// let batch = engine.batch().ordered();
-    /// batch.write(at("part-2"), b"content")?;
-    /// batch.write(at("manifest"), b"part-2")?;           // the last created file
-    /// batch.remove(at("part-1"))?;                       // named by the previous manifest
+    /// batch.write(release.join("part-2"), b"content")?;
+    /// batch.write(release.join("manifest"), b"part-2")?; // the last created file
+    /// batch.remove(release.join("part-1"))?;             // named by the previous manifest
     /// batch.commit()?;
-    /// # assert!(!at("part-1").exists());
+    /// # assert!(!release.join("part-1").exists());
     /// # Ok(())
     /// # }
     /// ```

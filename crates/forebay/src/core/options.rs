@@ -32,7 +32,7 @@ use crate::core::limits::{
 use crate::platform::{memory_limit, thread};
 
 /// Options of an engine. [`Engine::start`](crate::Engine::start) takes them, and
-/// [`Engine::set_options`](crate::Engine::set_options) changes them while the engine runs.
+/// [`Engine::set_options`](crate::Engine::set_options) changes most of them while the engine runs.
 ///
 /// Each field has a name and a value as text, too, for configuration files, command lines and
 /// `forebay ctl`: [`Options::set`]. With the feature `serde` they are read and written in that

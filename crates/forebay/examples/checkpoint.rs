@@ -4,7 +4,8 @@
 //!
 //! After a crash at any point, FILE holds the old checkpoint or the new one, whole. Declaring the
 //! length first is the fast path: no write then moves the end of the file. The directory is synced
-//! after the rename, because a rename is durable only then.
+//! after the rename, because a rename is durable only then. For a checkpoint of many files see
+//! `Batch::ordered`.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -30,8 +31,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let start = Instant::now();
     let engine = Engine::new()?;
-    let file = engine
-        .open(&temporary, OpenOptions::new().read(true).write(true).create(true).truncate(true))?;
+    // A process of the same number may have died with it.
+    let _ = std::fs::remove_file(&temporary);
+    let file =
+        engine.open(&temporary, OpenOptions::new().write(true).create_new(true).temporary(true))?;
     file.set_len(length)?;
     std::thread::scope(|scope| {
         let (file, step) = (&file, CHUNK * threads);

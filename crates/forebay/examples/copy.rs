@@ -18,10 +18,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let start = Instant::now();
     let engine = Engine::start(Options { cache_bytes: Some(16 << 20), ..Options::default() })?;
     let source = engine.open(from, OpenOptions::new().read(true).uncached(true))?;
-    let target = engine.open(
-        to,
-        OpenOptions::new().read(true).write(true).create(true).truncate(true).uncached(true),
-    )?;
+    let target = engine
+        .open(to, OpenOptions::new().write(true).create(true).truncate(true).uncached(true))?;
     let copied = engine.copy(&source, &target)?;
     let metadata = source.metadata()?;
     target.set_times(Times {

@@ -25,7 +25,7 @@
 //! | after | survives the death of this process | survives a power cut |
 //! |---|---|---|
 //! | a write returned | only with a [`keeper`] | no |
-//! | [`File::close`] or [`Engine::shutdown`] returned `Ok` | yes | no |
+//! | [`File::write_out`], [`File::close`] or [`Engine::shutdown`] returned `Ok` | yes | no |
 //! | [`File::sync_data`] returned `Ok` | yes | yes |
 //!
 //! **Without a keeper, `kill -9`, an abort or an exit without `close` loses what was not written
@@ -55,16 +55,21 @@
 //! - [`File::write_at`] and [`File::append`] copy into memory. They wait while the dirty limit is
 //!   reached, or while space is allocated on a nearly full file system.
 //! - [`File::read_at`] waits for the device unless the pages are in memory.
-//! - Syncs, [`File::set_len`], [`File::discard`] and [`File::close`] wait for the device.
-//! - [`Engine::open`], [`Engine::open_fd`], [`Engine::open_direct`], [`Engine::start`] and
-//!   [`Engine::shutdown`] make blocking system calls, as all calls of a [`Batch`] do.
+//! - All other calls that change, sync or close a file wait for the device or the file system. So
+//!   do the start of an engine, [`Engine::shutdown`], every open, and all calls of a [`Batch`].
 //!
 //! In a task, [`File::asynchronous`] and [`Engine::asynchronous`] have the calls of a file and of a
-//! running engine as futures with the same names. They run on any executor. A call of a
-//! [`DirectFile`] only submits an operation, which can be waited for or awaited.
+//! running engine as futures with the same names. They are `Send` and run on any executor. A call
+//! of a [`DirectFile`] only submits an operation, which can be waited for or awaited.
 //!
 //! A call that would wait on a thread of the engine, such as in [`Builder::on_error`], fails with
 //! [`ErrorKind::WouldDeadlock`].
+//!
+//! # Errors
+//!
+//! An [`Error`] has a kind, and names the file, the cause and a remedy. [`ErrorKind`] says what the
+//! caller does after a write or sync that failed. Errors that no caller waits for go to
+//! [`Builder::on_error`].
 //!
 //! # Dropped futures, panics and forks
 //!
@@ -72,14 +77,13 @@
 //!   nobody gets its result. [`AsyncFile`] lists every call.
 //! - A dropped operation of a [`DirectFile`] is still carried out, and the next sync or close of
 //!   the handle reports its error.
-//! - A panic of the program while it unwinds drops handles and engine: dropping a [`File`] starts
-//!   its writeback, and dropping the last [`Engine`] writes everything out. A program that aborts
-//!   on panic loses what is not written, as with `kill -9`.
+//! - A panic of the program that unwinds drops handles and engine: dropping a [`File`] starts its
+//!   writeback, and dropping the last [`Engine`] writes everything out. A program that aborts on
+//!   panic loses what is not written, as with `kill -9`.
 //! - A panic in [`Builder::on_error`] or in a waker is caught and logged, and the engine continues.
 //!   A panic of the engine in a change of a file ends that file: its calls fail with
 //!   [`ErrorKind::Poisoned`]. Any other panic of the engine stops it: every call fails with
-//!   [`ErrorKind::Shutdown`].
-//!   Unwritten data is left to the keeper, or lost without one.
+//!   [`ErrorKind::Shutdown`]. Unwritten data is left to the keeper, or lost without one.
 //! - In a child made by `fork`, every call fails with [`ErrorKind::Forked`].
 //!
 //! # When not to use it

@@ -19,19 +19,6 @@ use crate::platform::Times;
 /// The calls of a [`File`] that wait, as futures with the same names, arguments and errors.
 /// [`File::asynchronous`] returns it.
 ///
-/// The futures run on any executor. A call starts with the first poll of its future. A future that
-/// is dropped after that leaves this behind:
-///
-/// | call | effect of a dropped future |
-/// |---|---|
-/// | `write_at`, `append`, `append_vectored` | a prefix of the data is accepted |
-/// | `read_at`, `read_exact_at` | none |
-/// | `sync_data`, `sync_all`, `write_out`, `set_len`, `discard` | the call is carried out |
-/// | `allocate`, `set_times` | the call may be carried out, or the size may stay as it was |
-/// | `punch_hole` | any part of the range may be zero |
-/// | `abandon_unwritten` | no data is dropped |
-/// | `close` | the handle is closed, and [`on_error`](crate::Builder::on_error) gets its errors |
-///
 /// ```
 /// use forebay::{AsyncFile, Engine, OpenOptions};
 ///
@@ -43,6 +30,22 @@ use crate::platform::Times;
 ///     AsyncFile::close(file).await
 /// }
 /// ```
+///
+/// The futures are `Send` and run on any executor. A call starts with the first poll of its future.
+/// A future that is dropped after that, as by a timeout, leaves this behind:
+///
+/// | call | effect of a dropped future |
+/// |---|---|
+/// | `write_at`, `append`, `append_vectored` | a prefix of the data is accepted |
+/// | `read_at`, `read_exact_at` | none |
+/// | `sync_data`, `sync_all`, `write_out`, `discard` | the call is carried out |
+/// | `set_len`, `allocate`, `set_times` | the call may be carried out; `allocate` in part |
+/// | `punch_hole` | any part of the range may be zero |
+/// | `abandon_unwritten` | no data is dropped |
+/// | `close` | the handle is closed, and [`on_error`](crate::Builder::on_error) gets its errors |
+///
+/// A record of a log must not end as a prefix: append it in a task of its own, which no timeout
+/// drops. One poll copies all that there is room for: split large writes, so that other tasks run.
 #[derive(Clone, Copy, Debug)]
 pub struct AsyncFile<'a>(&'a File);
 
@@ -177,12 +180,18 @@ impl AsyncFile<'_> {
 }
 
 /// The calls of an [`Engine`] that wait, as futures with the same names, arguments and errors.
-/// [`Engine::asynchronous`] returns it.
+/// [`Engine::asynchronous`] returns it; [`AsyncFile`] has an example.
 ///
-/// The futures run on any executor, and also on a thread of the engine. A call starts with the
-/// first poll of its future. Dropping the future after that does not stop it: an opened file is
-/// closed again at once, a sync is made, and [`on_error`](crate::Builder::on_error) gets the error
-/// of a shutdown. Only a copy stops, and leaves unspecified content.
+/// The futures are `Send` and run on any executor, and also on a thread of the engine. A call
+/// starts with the first poll of its future. A future that is dropped after that leaves this
+/// behind:
+///
+/// | call | effect of a dropped future |
+/// |---|---|
+/// | `open`, `open_direct`, `open_fd` | the file is opened, and closed again at once |
+/// | `sync_many` | the files are written out, and may not be flushed |
+/// | `copy` | the target has unspecified content |
+/// | `shutdown` | it goes on, and [`on_error`](crate::Builder::on_error) gets its error |
 #[derive(Clone, Copy, Debug)]
 pub struct AsyncEngine<'a>(&'a Engine);
 

@@ -36,20 +36,27 @@ pub enum ErrorKind {
     PermissionDenied,
     /// The file could not be opened or examined for another reason.
     Open,
-    /// The handle was opened without the right for this call, such as writing.
+    /// The handle was opened without the right for this call, such as writing; or the system does
+    /// not allow an option or a connection.
     NotPermitted,
     /// The file system or quota is full, or the block device ends before the write does. A write
-    /// reports it before the bytes are accepted. A sync reports it if another program took the
-    /// space of accepted bytes, or if a quota is reached; those pages stay dirty.
+    /// reports it before the bytes are accepted: free space, and write again. A sync reports it if
+    /// another program took the space of accepted bytes, or if a quota is reached; those pages stay
+    /// dirty: free space and sync again, or drop them with
+    /// [`File::abandon_unwritten`](crate::File::abandon_unwritten).
     NoSpace,
-    /// A read or write failed at the device. Cached data that could not be written stays in memory
-    /// and is tried again by the next sync.
+    /// A read or write failed at the device. Cached data that could not be written stays in memory:
+    /// sync again to retry, or drop it with
+    /// [`File::abandon_unwritten`](crate::File::abandon_unwritten).
     Io,
     /// The file ended before a read that must be complete did.
     EndOfFile,
     /// A flush failed, or a panic interrupted a change of the file's state, so data written since
-    /// the last successful sync may be lost. Every sync fails until all handles of the file are
-    /// closed; after a panic, every read and write fails too.
+    /// the last successful sync may be lost, even if a read still returns it. Every sync fails
+    /// until all handles of the file are closed; after a panic, every read and write fails too.
+    ///
+    /// Keep a copy of the data that no successful sync has covered. After the error close all
+    /// handles (each close fails with it, too), open the file again, and write that data anew.
     Poisoned,
     /// The kernel, file system or type of file does not support the call.
     Unsupported,

@@ -32,7 +32,7 @@ use crate::core::limits::{
 use crate::platform::{memory_limit, thread};
 
 /// Options of an engine. [`Engine::start`](crate::Engine::start) takes them, and
-/// [`Engine::set_options`](crate::Engine::set_options) changes them while the engine runs.
+/// [`Engine::set_options`](crate::Engine::set_options) changes most of them while the engine runs.
 ///
 /// Each field has a name and a value as text, too, for configuration files, command lines and
 /// `forebay ctl`: [`Options::set`]. With the feature `serde` they are read and written in that
@@ -58,8 +58,7 @@ pub struct Options {
     /// Memory for cached data, in bytes. It is allocated once and never grows. At least 8 MiB;
     /// `None` is the smaller of 256 MiB and 1/16 of the memory of the machine or cgroup.
     pub cache_bytes: Option<u64>,
-    /// Dirty bytes at which writers wait. At least 4 MiB, and at most 7/8 of the cache, which is
-    /// `None`.
+    /// Dirty bytes at which writers wait. At least 4 MiB, at most 7/8 of the cache. `None` is 7/8.
     pub dirty_bytes: Option<u64>,
     /// Dirty bytes at which writeback starts by itself. `None` is half of `dirty_bytes`.
     pub background_bytes: Option<u64>,

@@ -9,10 +9,11 @@ use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::limits::BATCH_BUFFER;
 use crate::platform::PrivateFile;
 
-/// New file of a [`Batch`](crate::Batch), written in order.
+/// New file of a [`Batch`](crate::Batch), written in order. [`Batch::create`](crate::Batch::create)
+/// returns it.
 ///
-/// Small writes are gathered in memory, in 256 KiB. A file must be [closed](BatchFile::close)
-/// before the commit. A batch with a file that was dropped before that cannot be committed.
+/// It gathers small writes in 256 KiB of memory. A file must be [closed](BatchFile::close) before
+/// the commit. A batch with a file that was dropped before that cannot be committed.
 pub struct BatchFile {
     inner: Arc<Inner>,
     file: Arc<PrivateFile>,
@@ -44,7 +45,8 @@ impl BatchFile {
     ///
     /// # Errors
     /// `NoSpace` or `Io` with the reason of the system; `InvalidInput` if the batch has ended. The
-    /// file cannot be closed after that, and nothing of its batch can be published.
+    /// file cannot be closed after that, and nothing of its batch can be published. A later call
+    /// returns the errors of bytes that are only gathered.
     pub fn write_all(&mut self, mut data: &[u8]) -> Result<()> {
         while !data.is_empty() {
             if self.buffer.is_empty() && data.len() >= BATCH_BUFFER {
@@ -122,7 +124,7 @@ impl BatchFile {
     }
 }
 
-/// Writes as [`BatchFile::write_all`] does.
+/// Writes as [`BatchFile::write_all`] does. `flush` does nothing; the commit makes files durable.
 impl std::io::Write for BatchFile {
     fn write(&mut self, data: &[u8]) -> std::io::Result<usize> {
         self.write_all(data)?;

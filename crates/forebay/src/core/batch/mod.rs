@@ -46,17 +46,17 @@ use crate::platform::{Named, OpenDirectory, Replace, files};
 /// ```
 /// # fn main() -> forebay::Result<()> {
 /// # let directory = tempfile::tempdir_in(".").unwrap();
-/// # let at = |name: &str| directory.path().join(name);
+/// # let release = directory.path();
 /// let engine = forebay::Engine::new()?;
 /// let batch = engine.batch();
-/// batch.write(at("a"), b"whole")?;                   // one small file
-/// let mut b = batch.create(at("b"))?;                // a large one, piece by piece
+/// batch.write(release.join("a"), b"whole")?;         // one small file
+/// let mut b = batch.create(release.join("b"))?;      // a large one, piece by piece
 /// b.write_all(b"first, ")?;
 /// b.write_all(b"second")?;
 /// b.close()?;
-/// assert!(!at("a").exists());
+/// assert!(!release.join("a").exists());
 /// batch.commit()?;                                   // both durable, under their names
-/// assert_eq!(std::fs::read(at("b")).unwrap(), b"first, second");
+/// assert_eq!(std::fs::read(release.join("b")).unwrap(), b"first, second");
 /// # Ok(())
 /// # }
 /// ```
@@ -64,9 +64,9 @@ use crate::platform::{Named, OpenDirectory, Replace, files};
 /// # After a crash
 ///
 /// Each target is old, absent or whole, whenever the process or the machine stops. The files get
-/// their names one after the other, so some may be new and others old. [`Batch::ordered`] makes
-/// the last file a commit record. Temporary files that a dead process left are removed by the next
-/// batch in that directory; those of a live batch are not.
+/// their names one after the other, in call order, so some may be new and others old.
+/// [`Batch::ordered`] makes the last file a commit record. Temporary files that a dead process left
+/// are removed by the next batch in that directory; those of a live batch are not.
 ///
 /// # What a published file is
 ///
@@ -79,8 +79,11 @@ use crate::platform::{Named, OpenDirectory, Replace, files};
 /// - A symbolic link at the target is replaced, not followed. Links in the directory's path are
 ///   followed.
 ///
-/// All targets are on one file system. Methods block in system calls. They may be called by several
-/// threads at once.
+/// # Threads and memory
+///
+/// All targets are on one file system. Methods block in system calls. Several threads may call them
+/// at once, and each write files of their own. The data goes past the cache of the engine: writers
+/// wait while 32 MiB of the batch have not reached the device.
 pub struct Batch {
     inner: Arc<Inner>,
     is_ordered: bool,
@@ -128,10 +131,27 @@ impl Batch {
         Self { inner: Arc::new(Inner::new(shared)), is_ordered: false }
     }
 
-    /// Publishes the last created file only after everything recorded before it is durable, and
-    /// what is recorded after it only once that file is durable.
+    /// Publishes the last created file only after all steps before it are durable, and takes the
+    /// steps after it only once that file is durable.
     ///
-    /// The last file can so be a manifest: if it is new after a crash, all other files are.
+    /// The last file can so be a manifest: if it is new after a crash, all other files are. Files
+    /// of the previous version are removed after it:
+    ///
+    /// ```
+    /// # fn main() -> forebay::Result<()> {
+    /// # let directory = tempfile::tempdir_in(".").unwrap();
+    /// # let release = directory.path();
+    /// # let engine = forebay::Engine::new()?;
+    /// # std::fs::write(release.join("part-1"), "old").unwrap();
+    /// let batch = engine.batch().ordered();
+    /// batch.write(release.join("part-2"), b"content")?;
+    /// batch.write(release.join("manifest"), b"part-2")?; // the last created file
+    /// batch.remove(release.join("part-1"))?;             // named by the previous manifest
+    /// batch.commit()?;
+    /// # assert!(!release.join("part-1").exists());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn ordered(mut self) -> Self {
         self.is_ordered = true;

@@ -25,24 +25,9 @@ use crate::platform::{AlignedMemory, Memory};
 /// Handle of a file for direct I/O: reads and writes go from the caller's buffer straight to the
 /// device, past the cache.
 ///
-/// [`Engine::open_direct`](crate::Engine::open_direct) opens it. Each call submits an operation,
-/// and returns at once what it ends with: `wait()` waits for that on this thread, `.await` in a
-/// task. Overlapping operations take effect in the order of submission. A read or write takes an
-/// owned buffer, and ends with it.
-///
-/// Any offset, length and address is valid, and sizes are exact. An operation that is not aligned
-/// to [`DirectFile::alignment`] costs a copy, or a read of the block that it changes in part
-/// (`bounced` in [`Stats`](crate::Stats)).
-///
-/// A write that has ended is at the device, but not durable. A sync makes every write durable that
-/// was submitted before it, by any handle. Writes that move the end of the file run one at a time;
-/// for full speed call [`DirectFile::set_len`] first.
-///
-/// In one engine a file is open either direct or cached; opening it in the other mode fails with
-/// `Busy`.
-///
-/// Dropping the handle lets its operations end; [`Builder::on_error`](crate::Builder::on_error)
-/// reports writes that fail after that.
+/// [`Engine::open_direct`](crate::Engine::open_direct) opens it. A read, write, sync, `set_len` or
+/// `close` submits an operation and returns at once: `wait()` blocks until it has ended, `.await`
+/// waits in a task. A read or write takes an owned buffer and gives it back with its result.
 ///
 /// ```
 /// use forebay::{Engine, OpenOptions};
@@ -61,6 +46,22 @@ use crate::platform::{AlignedMemory, Memory};
 /// file.close().wait()
 /// # }
 /// ```
+///
+/// Overlapping operations take effect in the order of submission.
+///
+/// Any offset, length and address is valid, and sizes are exact. An operation that is not aligned
+/// to [`DirectFile::alignment`] costs a copy, or a read of the block that it changes in part
+/// (`bounced` in [`Stats`](crate::Stats)).
+///
+/// A write that has ended is at the device, but not durable. A sync makes every write durable that
+/// was submitted before it, by any handle. Writes that move the end of the file run one at a time;
+/// for full speed call [`DirectFile::set_len`] first.
+///
+/// In one engine a file is open either direct or cached; opening it in the other mode fails with
+/// `Busy`.
+///
+/// Dropping the handle lets its operations end; [`Builder::on_error`](crate::Builder::on_error)
+/// reports writes that fail after that.
 #[derive(Debug)]
 pub struct DirectFile {
     shared: Arc<Shared>,

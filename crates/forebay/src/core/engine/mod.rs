@@ -29,18 +29,9 @@ pub(crate) mod owner;
 
 pub(crate) use self::owner::Serving;
 
-/// Cache for files, with its memory, threads and rings.
+/// Cache in a fixed amount of memory, with the threads that write it out. It opens files.
 ///
 /// A program normally has one engine and opens all its files with it. Clones share the same engine.
-///
-/// Dropping the last clone writes everything out and waits for that, up to
-/// [`Options::close_timeout`](crate::Options::close_timeout). Errors go to
-/// [`Builder::on_error`](crate::Builder::on_error). [`Engine::shutdown`] does the same and returns
-/// the error. Remaining handles then fail with `Shutdown`.
-///
-/// A callback or a waker may drop the last clone on a thread of the engine. That drop returns at
-/// once, and a new thread does the rest. If the program exits before that thread has ended, it
-/// loses data that is not written.
 ///
 /// ```
 /// use std::time::Duration;
@@ -56,6 +47,15 @@ pub(crate) use self::owner::Serving;
 /// engine.shutdown(Duration::from_secs(10))
 /// # }
 /// ```
+///
+/// Dropping the last clone writes everything out and waits for that, up to
+/// [`Options::close_timeout`](crate::Options::close_timeout). Errors go to
+/// [`Builder::on_error`](crate::Builder::on_error). [`Engine::shutdown`] does the same and returns
+/// the error. Remaining handles then fail with `Shutdown`.
+///
+/// A callback or a waker may drop the last clone on a thread of the engine. That drop returns at
+/// once, and a new thread does the rest. If the program exits before that thread has ended, it
+/// loses data that is not written.
 #[derive(Clone)]
 pub struct Engine {
     pub(crate) owner: Arc<Last>,
@@ -191,8 +191,8 @@ impl Engine {
         SyncManyError::check(together::sync(&self.owner.shared, files).await)
     }
 
-    /// Begins a batch: many new files that become durable, and get their names, together. Does not
-    /// block.
+    /// Begins a [`Batch`]: many new files that become durable, and get their names, together. Does
+    /// not block.
     #[must_use]
     pub fn batch(&self) -> Batch {
         Batch::new(&self.owner.shared)

@@ -121,7 +121,8 @@ impl Engine {
     /// the copied pages leave the cache at once, so a large copy evicts nothing else.
     ///
     /// Writes to either file during the copy may be missing from it. Holes become zeroes.
-    /// Permission bits and times are not copied; [`File::set_times`] sets times.
+    /// Permission bits and times are not copied; [`File::set_times`] sets times. To show progress,
+    /// copy with [`File::read_at`] and [`File::write_at`] instead, 1 MiB at a time.
     ///
     /// # Errors
     /// As [`File::read_at`] for `from`, and as [`File::write_at`] and [`File::set_len`] for `to`;

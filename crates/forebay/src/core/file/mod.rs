@@ -25,16 +25,8 @@ use crate::core::wait;
 
 /// Handle of an open file, cached in memory.
 ///
-/// [`Engine::open`](crate::Engine::open) opens it. All handles of a file share one cache, also
-/// those opened by hard links. All methods take `&self`, so threads can share a handle. Reads and
-/// writes are atomic per page of 4 KiB.
-///
-/// A write returns once its data is in memory. Data is durable after a sync. [`File::close`] writes
-/// the file out and reports the last errors. Dropping a handle only starts the writeback, and
-/// errors go to [`Builder::on_error`](crate::Builder::on_error).
-///
-/// Dropping the future of a write or append leaves a prefix of its data accepted. Dropping the
-/// future of a sync does not stop the sync.
+/// [`Engine::open`](crate::Engine::open) opens it. A write returns once its data is in memory. Data
+/// is durable after a sync.
 ///
 /// ```
 /// use forebay::{Engine, OpenOptions};
@@ -52,6 +44,12 @@ use crate::core::wait;
 /// file.close()
 /// # }
 /// ```
+///
+/// All methods take `&self`, so threads can share a handle. All handles of a file, and of its hard
+/// links, share one cache. Reads and writes are atomic per page of 4 KiB.
+///
+/// [`File::close`] writes the file out and reports the last errors. Dropping a handle only starts
+/// the writeback, and errors go to [`Builder::on_error`](crate::Builder::on_error).
 pub struct File {
     pub(crate) shared: Arc<Shared>,
     pub(crate) inode: Arc<Inode>,

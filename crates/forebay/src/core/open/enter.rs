@@ -356,7 +356,7 @@ pub(crate) fn give_back_after_crash(path: &Path, file: &OpenFile, length: u64) {
 pub(super) fn not_served(path: &Path) -> Error {
     Error::new(ErrorKind::Unsupported, "neither a regular file nor a block device")
         .at_path(path)
-        .remedy("use std::fs for pipes, sockets and character devices")
+        .remedy("use std::fs for directories, pipes, sockets and character devices")
 }
 
 pub(super) fn add_open_remedy(error: Error, cause: &std::io::Error) -> Error {

@@ -92,9 +92,8 @@ impl OpenOptions {
         self
     }
 
-    /// Sets whether the handle only appends. The file may be changed through it at its end alone:
-    /// a [`Cursor`](crate::Cursor) writes there, and
-    /// [`File::write_at`](crate::File::write_at) fails with `NotPermitted`.
+    /// Sets whether the handle writes at the end alone: a [`Cursor`](crate::Cursor) writes there,
+    /// and [`File::write_at`](crate::File::write_at) fails with `NotPermitted`.
     ///
     /// [`File::append`](crate::File::append) needs no such handle: `write` is enough.
     pub fn append(&mut self, append: bool) -> &mut Self {

@@ -33,7 +33,7 @@ impl File {
     /// - `NoSpace` if the file system or quota is full. The size is unchanged. A part of the space
     ///   may be allocated below the end; space beyond it is given back.
     /// - `Unsupported` on a block device, or if the file system does not allocate ahead.
-    /// - `InvalidInput` with `EFBIG` if the range ends beyond the largest file size.
+    /// - `InvalidInput` if the range ends beyond the largest file size.
     /// - `NotPermitted` on a handle for reading; `Io` with the reason of the system; as
     ///   [`File::len`].
     pub fn allocate(&self, offset: u64, length: u64) -> Result<()> {
@@ -162,13 +162,14 @@ impl File {
     /// end of the file.
     ///
     /// # Errors
-    /// `InvalidInput` with `EFBIG` for a length beyond the largest file size; `NotPermitted` on a
-    /// handle for reading; `Unsupported` on a block device; `Io` with the reason of the system.
+    /// `InvalidInput` for a length beyond the largest file size; `NotPermitted` on a handle for
+    /// reading; `Unsupported` on a block device; `Io` with the reason of the system.
     pub fn set_len(&self, length: u64) -> Result<()> {
         wait::block_on(self.set_len_async(length))
     }
 
-    /// Asynchronous form of [`File::set_len`]. Dropping the future does not stop it.
+    /// Asynchronous form of [`File::set_len`]. Dropping the future stops it only while it waits for
+    /// an append.
     pub(crate) async fn set_len_async(&self, length: u64) -> Result<()> {
         self.may_write()?;
         self.may_move_end("cannot change the size of a block device", "its size is fixed")?;

@@ -59,14 +59,16 @@ impl File {
     /// Concurrent appends, by any handle of the engine, never overlap or interleave, and
     /// [`File::set_len`] waits for those under way.
     ///
-    /// If other programs may have the file open, the data goes to the page cache of the kernel, at
-    /// the end that the file has at that moment: after bytes that they append, and at the beginning
-    /// of a file that they have cut to nothing. If the process may not open the file a second time,
-    /// because it has given up the right to, the end is looked up when the call starts instead.
+    /// If other programs may have the file open, the kernel appends the data at the end that the
+    /// file has at that moment, after bytes that they append. If the process has given up the right
+    /// to open the file a second time, the end is looked up when the call starts instead.
     ///
     /// # Errors
     /// As [`File::write_at`] and [`File::len`]; `Unsupported` on a block device. On a file that
     /// other programs may have open, also as [`File::sync_data`] for data that was written before.
+    ///
+    /// If a prefix of `data` was accepted before an error, it stays, and the next append follows
+    /// it. A record needs a checksum, so that a reader can skip such a prefix.
     pub fn append(&self, data: &[u8]) -> Result<u64> {
         wait::block_on(self.append_async(data))
     }

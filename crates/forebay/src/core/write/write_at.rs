@@ -74,8 +74,8 @@ impl File {
     /// device. Its offset and memory must be aligned, and it must lie below the end of the file.
     ///
     /// # Errors
-    /// - `InvalidInput` with `EFBIG` if the write ends beyond the largest file size, of the file
-    ///   system or of this process (`RLIMIT_FSIZE`). Nothing is written then.
+    /// - `InvalidInput` if the write ends beyond the largest file size, of the file system or of
+    ///   this process (`RLIMIT_FSIZE`). Nothing is written then.
     /// - `NotPermitted` on a handle for reading or appending.
     /// - `NoSpace` if the file system is full, or the block device ends before the write does.
     /// - `Io` or `NoSpace`, with the reason of the device, if too many earlier pages could not be

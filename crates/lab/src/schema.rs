@@ -352,6 +352,20 @@ mod tests {
     }
 
     #[test]
+    fn fields_of_a_later_version_are_left_out() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("result.json");
+        document().write(&path).unwrap();
+        let mut later: serde_json::Value =
+            serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+        for place in ["", "/manifest", "/manifest/machine", "/rows/0"] {
+            later.pointer_mut(place).unwrap()["later"] = 7.into();
+        }
+        fs::write(&path, later.to_string()).unwrap();
+        assert_eq!(Document::read(&path).unwrap(), document());
+    }
+
+    #[test]
     fn a_link_stays_a_link_and_a_device_a_device() {
         let directory = tempfile::tempdir().unwrap();
         let (path, link) = (directory.path().join("result.json"), directory.path().join("link"));

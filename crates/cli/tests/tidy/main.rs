@@ -39,6 +39,15 @@ fn every_claim_of_a_page_is_true() {
 }
 
 #[test]
+fn the_picture_of_the_first_page_is_drawn_from_its_result() {
+    let tool = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools/picture");
+    match std::process::Command::new(tool).arg("--check").output() {
+        Err(error) => println!("skipped the_picture_of_the_first_page: {error}"),
+        Ok(checked) => assert!(checked.status.success(), "{checked:?}"),
+    }
+}
+
+#[test]
 fn every_quoted_figure_is_in_its_result() {
     let tree = Tree::load();
     none(&results::broken(&tree), "a figure of a page");

@@ -481,9 +481,10 @@ fn rounds_of_other_surroundings_are_not_gone_on_with() {
         assert!(refused.contains(reported) && refused.contains("or name a new file"), "{refused}");
     }
     let older = std::fs::read_to_string(&path).unwrap().replacen("\"format\":3", "\"format\":2", 1);
-    std::fs::write(&path, older).unwrap();
+    std::fs::write(&path, &older).unwrap();
     let refused = Record::open(&path, &[&plan], &surroundings).unwrap_err().to_string();
     assert!(refused.contains("of another version of this program"), "{refused}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), older);
 }
 
 #[test]

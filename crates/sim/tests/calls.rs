@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{assert_marks, swarm};
+use common::{assert_marks, run_one, swarm};
 use forebay_sim::Plan;
 
 #[test]
@@ -45,15 +45,25 @@ fn contract_10_handles_of_devices_permit_what_they_are_for() {
 }
 
 /// Past the cache in some of the opens, and with deaths of the process.
+fn deaths(seed: u64) -> Plan {
+    Plan::deaths(seed).with_all_calls(seed).past_the_cache(seed)
+}
+
 #[test]
 fn contract_04_every_form_of_a_call_before_a_death() {
-    let marks = swarm("contract_04_every_form", 160, |seed| {
-        Plan::deaths(seed).with_all_calls(seed).past_the_cache(seed)
-    });
+    let marks = swarm("contract_04_every_form", 160, deaths);
     assert_marks(
         &marks,
         &["killed", "power cut", "cut at open", "opened direct", "opened as temporary"],
     );
+}
+
+/// In the run of this seed an open creates a temporary file and fails, because another one has found
+/// the file and opened it in the other mode. The sync of the other one flushes the directory.
+#[test]
+fn contract_01_a_temporary_file_that_another_open_finds_has_a_durable_name() {
+    let seed = 385;
+    run_one("contract_01_a_temporary_file", seed, deaths(seed));
 }
 
 /// Under everything else that happens: a write of a page that is dirty already is planned and

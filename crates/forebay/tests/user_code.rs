@@ -269,6 +269,40 @@ fn contract_11_wakers_that_call_the_engine_meet_no_lock() {
     });
 }
 
+/// An append that gives up its turn wakes the next one, which looks at the file at once.
+#[test]
+fn contract_11_an_append_is_woken_without_a_lock() {
+    let _alone = alone();
+    within(SOON, "a waker of an append", || {
+        let directory = support::directory();
+        let engine = Engine::start(Options {
+            cache_bytes: Some(8 << 20),
+            dirty_bytes: Some(4 << 20),
+            close_timeout: SOON,
+            ..Options::default()
+        })
+        .unwrap();
+        let file = Arc::new(engine.open(directory.path().join("file"), &how::create()).unwrap());
+        let woken = Arc::new(AtomicUsize::new(0));
+        let looks = {
+            let (file, woken) = (Arc::clone(&file), Arc::clone(&woken));
+            waker(move || {
+                assert!(file.len().unwrap() > 0);
+                woken.fetch_add(1, Ordering::SeqCst);
+            })
+        };
+        let mut second = pin!(file.asynchronous().append(b"second"));
+        {
+            // It waits for the dirty limit, and keeps the turn.
+            let data = pattern(6, 12 << 20);
+            let mut first = pin!(file.asynchronous().append(&data));
+            assert!(poll(first.as_mut(), Waker::noop()).is_pending());
+            assert!(poll(second.as_mut(), &looks).is_pending());
+        }
+        assert!(woken.load(Ordering::SeqCst) > 0, "the turn was not given on");
+    });
+}
+
 /// Makes a context call `on_error`: drops the last handle of a dirty file after its file system was
 /// shut down.
 fn fail_unheard(engine: &Engine, mount: &Mount) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_sim::run::given_up::write_beside_kept_ones;
+use forebay_sim::run::given_up::{write_behind_kept_ones, write_beside_kept_ones};
 
 /// Writes that waited for room, got all of it, and are not polled again, keep no other waiting for
 /// ever.
@@ -10,4 +10,13 @@ use forebay_sim::run::given_up::write_beside_kept_ones;
 fn contract_12_room_that_is_not_taken_goes_to_others() {
     let waited = write_beside_kept_ones();
     assert!(waited.is_some_and(|waited| waited < Duration::from_secs(2)), "{waited:?}");
+}
+
+/// Writers in line that were woken, and are not polled again, keep back no other: no request is in
+/// flight whose end would wake the next.
+#[test]
+fn contract_15_writers_in_line_come_through_behind_ones_that_are_given_up() {
+    let waited = write_behind_kept_ones();
+    let is_woken = waited.is_some_and(|waited| waited < Duration::from_secs(2));
+    assert!(is_woken, "contract 15: a writer in line is not woken: {waited:?}");
 }

@@ -121,7 +121,9 @@ impl<K: Keeps> Drop for Undelivered<K> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Arc, mpsc};
+    use std::task::Wake;
 
     use super::*;
     use crate::core::error::ErrorKind;
@@ -140,6 +142,27 @@ mod tests {
         let dropped = Answer::default();
         assert_eq!(dropped.abandon(), None);
         assert!(matches!(dropped.end(7), Err(7)));
+    }
+
+    /// Task that notes whether it was woken.
+    #[derive(Default)]
+    struct Task(AtomicBool);
+
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn contract_16_a_result_wakes_the_task_that_polled_last() {
+        let (answer, tasks) = (Answer::default(), [(); 2].map(|()| Arc::new(Task::default())));
+        for task in &tasks {
+            let waker = Waker::from(Arc::clone(task));
+            assert!(answer.poll(&Context::from_waker(&waker)).is_pending());
+        }
+        answer.end(7).unwrap().expect("a task has polled").wake();
+        assert_eq!(tasks.map(|task| task.0.load(Ordering::SeqCst)), [false, true], "the last");
     }
 
     impl Keeps for mpsc::Sender<ErrorKind> {

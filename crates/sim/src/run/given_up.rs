@@ -8,9 +8,11 @@ use std::time::Duration;
 use forebay_cache::limits::PAGE;
 
 use super::alone::alone;
+use crate::core::limits::UNCACHED_DIRTY_PAGES;
 use crate::core::options::Options;
 use crate::core::wait;
 use crate::faults::Latency;
+use crate::platform::clock;
 use crate::run::how;
 use crate::world;
 use crate::world::machine::MachinePlan;
@@ -57,5 +59,43 @@ pub fn write_beside_kept_ones() -> Option<Duration> {
         // One that is polled at last asks again.
         wait::drive(kept.swap_remove(0)).expect("a calm machine");
         Some(waited)
+    })
+}
+
+/// Puts writers of an uncached file in line, and polls none of them again. Returns how long another
+/// one behind them takes, or `None` if it does not end within ten seconds.
+///
+/// # Panics
+/// If a call fails, or a writer need not wait.
+#[must_use]
+pub fn write_behind_kept_ones() -> Option<Duration> {
+    const BLOCK: usize = 256 << 10;
+    let time = Duration::from_millis(1);
+    let latency = Latency { least: time, most: time };
+    let plan = MachinePlan { latency, ..MachinePlan::default() };
+    let dirty_age = Duration::from_secs(3600);
+    let settings = Options { dirty_bytes: Some(48 << 20), dirty_age, ..Options::default() };
+    alone(plan, 16_384, settings, move |engine| {
+        let file = engine.open("/file", how::create().uncached(true)).expect("a calm machine");
+        let full = vec![1; (UNCACHED_DIRTY_PAGES * PAGE) as usize];
+        file.write_at(&full, 0).expect("a calm machine");
+        // The first request is at the device.
+        world::sleep(time / 10);
+        let block = vec![2; BLOCK];
+        let write = |number: usize| {
+            let mut write = Box::pin(file.write_at_async(&block, (number * BLOCK) as u64));
+            assert!(poll(write.as_mut()).is_pending(), "the file may have no more dirty pages");
+            write
+        };
+        // More than come through by the end of the requests.
+        let kept: Vec<_> = (0..640).map(write).collect();
+        let start = world::now();
+        let deadline = clock::instant() + Duration::from_secs(10);
+        let written = wait::block_on_until(file.write_at_async(&block, 0), Some(deadline));
+        drop(kept);
+        written.map(|written| {
+            written.expect("a calm machine");
+            Duration::from_nanos(world::now().nanoseconds_since(start))
+        })
     })
 }

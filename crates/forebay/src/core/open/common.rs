@@ -198,3 +198,46 @@ impl Drop for Changing<'_> {
         self.0.is_changing.store(false, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::task::Wake;
+
+    use tempfile::NamedTempFile;
+
+    use super::*;
+    use crate::platform::{Access, Create, How, Truncate};
+
+    /// Caller that looks at the file when it is woken.
+    struct Caller {
+        file: Arc<Common>,
+        found_closed: AtomicBool,
+    }
+
+    impl Wake for Caller {
+        fn wake(self: Arc<Self>) {
+            self.found_closed.store(self.file.is_closed(), Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn contract_05_who_is_woken_for_a_close_finds_the_file_closed() {
+        let named = NamedTempFile::new_in(".").unwrap();
+        let how = How {
+            access: Access::ReadWrite,
+            create: Create::No,
+            truncate: Truncate::Keep,
+            mode: 0o600,
+        };
+        let file = OpenFile::open(named.path(), &how).unwrap().file;
+        let path = named.path().to_owned();
+        let file = Arc::new(Common::new(Target(0), path, file, Arc::default()));
+        let found_closed = AtomicBool::new(false);
+        let caller = Arc::new(Caller { file: Arc::clone(&file), found_closed });
+        file.await_close(Waker::from(Arc::clone(&caller)));
+        assert!(file.is_close_awaited() && !file.is_closed());
+        file.note_closed();
+        assert!(caller.found_closed.load(Ordering::SeqCst), "it would wait for ever");
+        assert!(!file.is_close_awaited());
+    }
+}

@@ -257,3 +257,33 @@ impl CallerQueue {
         ended
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use forebay_cache::file::Entry;
+    use forebay_cache::{Liberties, Origin, TicketKind};
+
+    use super::*;
+
+    #[test]
+    fn contract_15_the_caller_that_has_waited_longest_leads_next() {
+        let origin = Origin::Empty { entry: Entry::Old };
+        let mut cache = CachedFile::new(Target(0), origin, Liberties::Exclusive);
+        let mut syncing = Syncing::default();
+        let asked = [Leads::Never, Leads::May, Leads::May, Leads::May].map(|leads| {
+            let id = cache.ask(TicketKind::FlushData);
+            assert!(syncing.wait(id, leads, Waker::noop().clone()).is_none());
+            id
+        });
+        let [_, second, third, last] = asked;
+        assert_eq!(syncing.next_leader(&cache), Some(second), "a task may not block");
+        let _ = syncing.offer(second);
+        assert!(!syncing.take_lead(third) && syncing.take_lead(second));
+        syncing.end_lead();
+        assert_eq!(syncing.next_leader(&cache), Some(third), "the others came later");
+        syncing.forget(third);
+        assert_eq!(syncing.next_leader(&cache), Some(last), "the third does not wait any longer");
+        syncing.forget(last);
+        assert_eq!(syncing.next_leader(&cache), None);
+    }
+}

@@ -80,6 +80,9 @@ impl Waiting {
         });
         let (target, patience, granted) = (writer.target, writer.patience, Mutex::default());
         let waiter = Arc::new(Waiter { number, target, volume, patience, granted });
+        let last = self.lines[at].waiters.back();
+        let is_in_order = last.is_none_or(|last| last.number < number);
+        debug_assert!(is_in_order, "a writer would pass those that came before it");
         self.lines[at].waiters.push_back(Arc::clone(&waiter));
         waiter
     }

@@ -168,7 +168,8 @@ impl Table {
             AnyInode::Direct(_) => removed.is_none(),
         };
         assert!(is_removed, "a number belongs to one inode");
-        self.closing.insert(inode.identity, entry.inode);
+        let before = self.closing.insert(inode.identity, entry.inode);
+        assert!(before.is_none(), "the end of one close would end another");
         true
     }
 
@@ -305,6 +306,7 @@ impl Entries {
             self.forget();
         }
         self.unsynced.insert(identity);
+        debug_assert!(self.unsynced.len() <= UNSYNCED_ENTRIES, "the memory would grow for ever");
     }
 
     /// Notes that an open is about to create a file.

@@ -164,6 +164,7 @@ impl Flushing {
         self.start(state, 1);
         self.help();
         let mut state = self.wait_while(State::is_flushing);
+        assert!(state.gathered.is_empty(), "a file would get its name before it is durable");
         std::mem::take(&mut state.failed)
     }
 

@@ -186,6 +186,8 @@ impl Place {
         name: &OsStr,
         replace: Replace,
     ) -> io::Result<()> {
+        let is_made = number < self.numbers.load(Ordering::Relaxed);
+        debug_assert!(is_made, "a file of another batch would get the name");
         self.rename(&temporary(self.claim()?, number), to, name, replace)
     }
 

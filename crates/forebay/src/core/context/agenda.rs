@@ -142,6 +142,8 @@ impl<T: Numbered> Agenda<T> {
     /// Removes and returns all files of a reason.
     pub(super) fn take(&mut self, reason: AgendaReason) -> Vec<Arc<T>> {
         let files = std::mem::take(&mut self.lists[reason as usize]);
+        let is_marked = |file: &Arc<T>| self.reasons[file.number()] & reason.bit() != 0;
+        debug_assert!(files.iter().all(is_marked), "a file was listed twice, or never would be");
         files.iter().for_each(|file| self.reasons[file.number()] &= !reason.bit());
         files.into()
     }

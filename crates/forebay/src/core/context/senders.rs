@@ -75,7 +75,9 @@ impl Senders {
 
     /// Returns the context that a file belongs to.
     pub(crate) fn place(&self, placement: &Placement, volume: &Volume) -> usize {
-        placement.place(self.affinity(), self.active(), volume)
+        let context = placement.place(self.affinity(), self.active(), volume);
+        debug_assert!(context < self.started(), "no context would take the messages of the file");
+        context
     }
 
     /// Sends a message to the context, or contexts, that it concerns.

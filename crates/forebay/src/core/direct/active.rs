@@ -186,6 +186,7 @@ impl Active {
         bios: &mut Turns,
         is_new: bool,
     ) -> Next {
+        debug_assert_eq!(self.left, 0, "the device would use memory that is changed now");
         if self.failed.is_some() {
             return Next::Over;
         }
@@ -299,6 +300,7 @@ impl Active {
     }
 
     fn lend_beside(&mut self, memory: AlignedMemory, backend: &mut Backend) {
+        debug_assert!(self.beside.is_none(), "memory that is lent would never come back");
         self.beside = Some(backend.lend(memory.into()));
     }
 

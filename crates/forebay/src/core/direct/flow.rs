@@ -195,6 +195,7 @@ impl Flow {
         if self.files.len() <= number {
             self.files.resize_with(number + 1, || None);
         }
+        assert!(self.files[number].is_none(), "ends of bios would end operations of another file");
         backend.attach(inode.target, Arc::clone(&inode.file));
         self.pending.enter(inode.target, inode.identity.device);
         let (lane, is_new) = (Lane::new(inode.length()), inode.created);
@@ -235,6 +236,7 @@ impl Flow {
         let has_room = self.has_room();
         let started = self.change_lane(target, |lane| {
             if operation.verb.changes() {
+                debug_assert!(operation.epoch.is_none(), "a sync would wait for it for ever");
                 operation.epoch = Some(lane.open());
             }
             let step = step_of(&operation);
@@ -280,6 +282,7 @@ impl Flow {
         } else {
             file.is_new = false;
         }
+        debug_assert!(file.flushing.is_on_its_way, "syncs would get the result of another flush");
         let Flushing { joined, mut waiting, .. } = std::mem::take(&mut file.flushing);
         if file.poisoned.is_none() && !waiting.is_empty() {
             // A flush of the metadata serves the other syncs, too.
@@ -301,6 +304,7 @@ impl Flow {
             self.active.len() - 1
         });
         let target = operation.inode.target;
+        debug_assert!(self.active[index].is_none(), "its bios would end another operation");
         self.active[index] = self.new_active(operation, index);
         if self.active[index].is_none() {
             self.free.push(index);
@@ -439,6 +443,8 @@ impl Flow {
         if file.inode.has_operations() || !table.begin_closing(&file.inode) {
             return;
         }
+        let is_idle = !self.pending.are_on_their_way(target);
+        assert!(is_idle, "the device would use memory of a closed file");
         let File { inode, is_new, .. } =
             self.files[target.0 as usize].take().expect("the file was found above");
         if is_new {

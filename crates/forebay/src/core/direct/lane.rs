@@ -223,6 +223,8 @@ impl<T> Lane<T> {
 
     fn note_start(&mut self, step: &Step, pass: u64) {
         let Some(end) = step.end_beyond(self.size) else { return };
+        let is_one = self.extension.is_none_or(|extension| extension.pass == pass);
+        debug_assert!(is_one, "two requests would move the end");
         let before = self.extension.map_or((0, 0), |extension| (extension.bytes, extension.writes));
         let bytes = before.0 + (end - step.blocks.start);
         self.extension = Some(Extension { pass, end, bytes, writes: before.1 + 1 });

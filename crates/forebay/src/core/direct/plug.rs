@@ -104,6 +104,7 @@ impl Drop for Plug {
             let mut here = here.borrow_mut();
             let at =
                 here.iter().position(|plugging| Arc::ptr_eq(&plugging.shared, &self.shared))?;
+            assert!(here[at].depth > 0, "operations would be held until their deadline");
             here[at].depth -= 1;
             (here[at].depth == 0).then(|| here.swap_remove(at))
         });

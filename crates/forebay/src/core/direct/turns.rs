@@ -62,6 +62,9 @@ impl Turns {
         if self.lines.len() <= number {
             self.lines.resize_with(number + 1, Line::default);
         }
+        let line = &self.lines[number];
+        let is_idle = line.bios.is_empty() && line.on_their_way == 0;
+        assert!(is_idle, "ends of its bios would count for another device");
         let known = self.devices.iter().position(|known| known.number == device);
         self.lines[number].device = known.unwrap_or_else(|| {
             self.devices.push(Device { number: device, waiting: 0, on_their_way: 0 });
@@ -98,6 +101,7 @@ impl Turns {
         }
         let bio = self.next(room)?;
         let device = self.device(bio.target);
+        debug_assert!(device.waiting > 0, "a device without bios would be asked for one for ever");
         device.waiting -= 1;
         device.on_their_way += 1;
         self.lines[bio.target.0 as usize].on_their_way += 1;
@@ -109,7 +113,9 @@ impl Turns {
         let device = self.device(target);
         assert!(device.on_their_way > 0, "a bio ends once");
         device.on_their_way -= 1;
-        self.lines[target.0 as usize].on_their_way -= 1;
+        let line = &mut self.lines[target.0 as usize];
+        assert!(line.on_their_way > 0, "a file would never count as idle again");
+        line.on_their_way -= 1;
     }
 
     /// Removes the waiting bios of a file.
@@ -120,7 +126,9 @@ impl Turns {
         let removed = flushes - self.flushes.len() + self.lines[number].bios.len();
         self.lines[number].bios.clear();
         self.order.retain(|line| *line != number);
-        self.device(target).waiting -= removed;
+        let device = self.device(target);
+        debug_assert!(device.waiting >= removed, "a bio of another file would wait for ever");
+        device.waiting -= removed;
     }
 
     /// Returns whether bios of a file are in the queue or at the device.

@@ -95,6 +95,8 @@ fn settle_one(file: &mut Changing<'_>, base: &Base, Ended { bio, result }: &Ende
 pub(crate) fn drop_pages(file: &mut Changing<'_>) {
     file.apply(CachedFile::discard);
     file.give_back_unused();
+    debug_assert_eq!(file.cache.dirty_pages(), 0, "the level would count pages of no file");
+    debug_assert!(file.charges.is_unused(), "frames of the file would be lost");
     file.publish();
     file.account.leave_arena();
 }

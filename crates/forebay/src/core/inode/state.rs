@@ -81,6 +81,7 @@ impl State {
         if !is_over || !begin() {
             return None;
         }
+        debug_assert!(!self.service.is_listed(), "a context would write a file that is closed");
         self.service.attached = Attached::Never;
         Some((self.cache.entry(), self.account.generation()))
     }

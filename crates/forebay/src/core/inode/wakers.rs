@@ -54,6 +54,7 @@ impl Wakers {
             self.came += 1;
             self.came - 1
         });
+        debug_assert!(number < self.came, "it would stand before writers that came earlier");
         let writer = InLine { number, pages, waker };
         match self.line.binary_search_by_key(&number, |other| other.number) {
             Ok(at) => self.line[at] = writer,

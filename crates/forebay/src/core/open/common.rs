@@ -184,6 +184,8 @@ struct Changing<'a>(&'a Common);
 impl<'a> Changing<'a> {
     #[inline]
     fn new(file: &'a Common) -> Self {
+        let is_alone = !file.is_changing.load(Ordering::Relaxed);
+        debug_assert!(is_alone, "two threads would change the state of the file");
         file.is_changing.store(true, Ordering::Relaxed);
         Self(file)
     }

@@ -93,6 +93,7 @@ impl Syncing {
 
     /// Gives the lead back to the context.
     pub(crate) fn end_lead(&mut self) {
+        debug_assert!(self.is_led(), "the lead would be passed on twice");
         self.lead = Lead::Context;
     }
 

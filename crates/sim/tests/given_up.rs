@@ -1,8 +1,10 @@
-//! Futures that are kept without being polled.
+//! Futures that are not polled until they end.
 
 use std::time::Duration;
 
-use forebay_sim::run::given_up::{write_behind_kept_ones, write_beside_kept_ones};
+use forebay_sim::run::given_up::{
+    errors_of_a_dropped_sync, write_behind_kept_ones, write_beside_kept_ones,
+};
 
 /// Writes that waited for room, got all of it, and are not polled again, keep no other waiting for
 /// ever.
@@ -19,4 +21,10 @@ fn contract_15_writers_in_line_come_through_behind_ones_that_are_given_up() {
     let waited = write_behind_kept_ones();
     let is_woken = waited.is_some_and(|waited| waited < Duration::from_secs(2));
     assert!(is_woken, "contract 15: a writer in line is not woken: {waited:?}");
+}
+
+/// No caller has got the error, and no handle is left that would.
+#[test]
+fn contract_02_the_error_of_a_dropped_sync_is_reported_once_at_the_close() {
+    assert_eq!(errors_of_a_dropped_sync(), 1, "contract 2: errors of a dropped sync");
 }

@@ -1,4 +1,4 @@
-//! Calls that were begun, and whose futures are kept without being polled.
+//! Calls that were begun, and whose futures are not polled until they end.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,15 +7,17 @@ use std::time::Duration;
 
 use forebay_cache::limits::PAGE;
 
-use super::alone::alone;
+use super::alone::{OnError, alone, alone_with_errors};
+use super::stage::Heard;
 use crate::core::limits::UNCACHED_DIRTY_PAGES;
 use crate::core::options::Options;
 use crate::core::wait;
-use crate::faults::Latency;
+use crate::faults::{Faults, Latency};
 use crate::platform::clock;
+use crate::random::PerMille;
 use crate::run::how;
 use crate::world;
-use crate::world::machine::MachinePlan;
+use crate::world::machine::{self, MachinePlan};
 
 fn poll<T>(future: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
     future.poll(&mut Context::from_waker(Waker::noop()))
@@ -98,4 +100,31 @@ pub fn write_behind_kept_ones() -> Option<Duration> {
             Duration::from_nanos(world::now().nanoseconds_since(start))
         })
     })
+}
+
+/// Drops a sync whose flush has failed, and then the file. Returns the number of errors that the
+/// engine reports.
+///
+/// # Panics
+/// If another call fails.
+#[must_use]
+pub fn errors_of_a_dropped_sync() -> usize {
+    const LATER: Duration = Duration::from_millis(30);
+    let heard = Heard::default();
+    let hears = heard.clone();
+    let on_error: OnError = Box::new(move |error| hears.add(error.kind()));
+    let settings = Options::default();
+    alone_with_errors(MachinePlan::default(), 1024, settings, on_error, |engine| {
+        let file = engine.open("/file", &how::create()).expect("a calm machine");
+        file.write_at(&[1; PAGE as usize], 0).expect("a calm machine");
+        machine::set_faults(Faults { flush: PerMille(1000), ..Faults::NONE });
+        let mut sync = Box::pin(file.sync_data_async());
+        assert!(poll(sync.as_mut()).is_pending(), "a context makes it");
+        world::sleep(LATER);
+        drop(sync);
+        machine::set_faults(Faults::NONE);
+        drop(file);
+        world::sleep(LATER);
+    });
+    heard.count()
 }

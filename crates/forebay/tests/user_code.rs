@@ -277,7 +277,7 @@ fn contract_11_an_append_is_woken_without_a_lock() {
         let directory = support::directory();
         let engine = Engine::start(Options {
             cache_bytes: Some(8 << 20),
-            dirty_bytes: Some(1 << 20),
+            dirty_bytes: Some(4 << 20),
             close_timeout: SOON,
             ..Options::default()
         })
@@ -294,7 +294,7 @@ fn contract_11_an_append_is_woken_without_a_lock() {
         let mut second = pin!(file.asynchronous().append(b"second"));
         {
             // It waits for the dirty limit, and keeps the turn.
-            let data = pattern(6, 6 << 20);
+            let data = pattern(6, 12 << 20);
             let mut first = pin!(file.asynchronous().append(&data));
             assert!(poll(first.as_mut(), Waker::noop()).is_pending());
             assert!(poll(second.as_mut(), &looks).is_pending());

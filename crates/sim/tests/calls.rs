@@ -58,8 +58,8 @@ fn contract_04_every_form_of_a_call_before_a_death() {
     );
 }
 
-/// In the run of this seed an open creates a temporary file and fails, because another one has found
-/// the file and opened it in the other mode. The sync of the other one flushes the directory.
+/// In the run of this seed an open creates a temporary file and fails, because another one has
+/// found the file and opened it in the other mode. The sync of the other one flushes the directory.
 #[test]
 fn contract_01_a_temporary_file_that_another_open_finds_has_a_durable_name() {
     let seed = 385;

@@ -101,7 +101,7 @@ impl Turns {
         }
         let bio = self.next(room)?;
         let device = self.device(bio.target);
-        debug_assert!(device.waiting > 0, "a device without bios would be asked for one for ever");
+        assert!(device.waiting > 0, "a device without bios would be asked for one for ever");
         device.waiting -= 1;
         device.on_their_way += 1;
         self.lines[bio.target.0 as usize].on_their_way += 1;
@@ -127,7 +127,7 @@ impl Turns {
         self.lines[number].bios.clear();
         self.order.retain(|line| *line != number);
         let device = self.device(target);
-        debug_assert!(device.waiting >= removed, "a bio of another file would wait for ever");
+        assert!(device.waiting >= removed, "a bio of another file would wait for ever");
         device.waiting -= removed;
     }
 

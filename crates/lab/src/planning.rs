@@ -295,9 +295,11 @@ impl Planner<'_> {
     }
 }
 
-/// Returns the memory for data of a bounded arm: two ninths of the bytes it writes.
+/// Returns the memory for data of a bounded arm: two ninths of the bytes it writes, and at most
+/// 4 GiB.
 pub(crate) fn budget_of(data_bytes: u64) -> u64 {
-    (data_bytes / 9 * 2 / BUDGET_STEP_BYTES * BUDGET_STEP_BYTES).max(BUDGET_STEP_BYTES)
+    let share = data_bytes / 9 * 2 / BUDGET_STEP_BYTES * BUDGET_STEP_BYTES;
+    share.clamp(BUDGET_STEP_BYTES, 4 * GIB)
 }
 
 /// Returns a share of a length in whole steps, and one step at least.

@@ -82,6 +82,14 @@ fn contract_16_every_bio_ends_once_and_nothing_is_left_over() {
     );
 }
 
+/// In the run of this seed the flush before an append past the cache fails. The append succeeds, and
+/// the only handle is dropped: the program's callback gets the error of the flush.
+#[test]
+fn contract_02_a_failed_flush_before_an_append_is_reported() {
+    let seed = 2954;
+    run_one("contract_02_a_failed_flush", seed, Plan::swarm(seed));
+}
+
 /// Devices: each of its size, with a part of a page at its end, discarded under reads, writes and
 /// losses of power.
 #[test]

@@ -189,6 +189,24 @@ impl Ticket {
     pub(crate) fn inode(&self) -> &Arc<Inode> {
         &self.inode
     }
+
+    /// Waits until the request has ended, and leaves its result: a failed flush counts as reported
+    /// only once it is fetched.
+    pub(crate) fn poll_ended(&self, context: &Context<'_>) -> Poll<()> {
+        let id = self.id.expect("a ticket was polled after its end");
+        let mut state = self.inode.lock();
+        let is_served = state.cache.is_waiting(id)
+            && !state.failures.is_interrupted()
+            && !self.inode.is_closed()
+            && !state.service.is_orphaned();
+        if !is_served {
+            return Poll::Ready(());
+        }
+        let previous = state.syncing.wait(id, Leads::Never, context.waker().clone());
+        drop(state);
+        drop(previous);
+        plugged_no_more(Poll::Pending)
+    }
 }
 
 impl Future for Ticket {

@@ -147,11 +147,9 @@ impl File {
         settling: &mut Settling,
     ) -> Poll<Result<Way>> {
         loop {
-            let flushed = match &mut settling.asked {
-                Some(ticket) => ready!(Pin::new(ticket).poll(context)),
-                None => Ok(()),
-            };
-            settling.asked = None;
+            if let Some(ticket) = &settling.asked {
+                ready!(ticket.poll_ended(context));
+            }
             self.shared.check()?;
             let waker = context.waker().clone();
             let state = self.inode.lock();
@@ -170,10 +168,14 @@ impl File {
             let held = FileHold::new(&self.inode, &self.shared);
             let is_last = settling.rounds == APPEND_ROUNDS;
             if let Some(way) = self.append_past(&data, is_last)? {
+                // Only a sync, the close or the program's callback reports a failed flush then.
+                settling.asked = None;
                 return Poll::Ready(Ok(way));
             }
             drop(held);
-            flushed?;
+            if let Some(mut ticket) = settling.asked.take() {
+                ready!(Pin::new(&mut ticket).poll(context))?;
+            }
             if is_last {
                 // Others write there all the time.
                 return Poll::Ready(Ok(Way::Cached(Place::Offset)));

@@ -168,7 +168,7 @@ impl Comparison<'_, '_> {
                 continue;
             }
             let seed = plan.cell_seed(u32::MAX);
-            let cell = self.cell("warm-up", arm, seed, Verify::Off)?;
+            let cell = self.cell("warm-up", arm, seed, self.verify(false))?;
             match self.run_with(arm, &cell) {
                 Ok(result) => {
                     writes.count(&arm.work, &result);
@@ -185,11 +185,18 @@ impl Comparison<'_, '_> {
         Ok(())
     }
 
+    /// Returns whether a cell reads its data back. Data that is not read back is new in one word of
+    /// each sector only. An image in memory would have to keep all bytes of it.
+    fn verify(&self, is_first_round: bool) -> Verify {
+        let is_verified = is_first_round || self.setting.scratch.is_in_memory();
+        if is_verified { Verify::After } else { Verify::Off }
+    }
+
     /// Runs every arm of every job once. Returns nothing if a limit ends the round.
     fn round(&mut self, number: u32) -> Result<Option<Round>, CompareError> {
         let Setting { plan, scratch, stop, writes, .. } = *self.setting;
         let order = plan.order(number);
-        let verify = if number == 0 { Verify::After } else { Verify::Off };
+        let verify = self.verify(number == 0);
         let mut cells = Vec::new();
         for (place, turn) in order.iter().enumerate() {
             if self.is_left_out(*turn) {

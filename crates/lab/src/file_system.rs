@@ -166,6 +166,11 @@ impl FileSystem {
         (self.spec.per == Per::Comparison).then_some(&self.mount_point)
     }
 
+    /// Returns whether its image is in memory.
+    pub fn is_in_memory(&self) -> bool {
+        self.spec.image == Image::Memory
+    }
+
     /// Makes it. The output of the first mkfs is kept; later ones differ in an identifier.
     fn make(&mut self) -> Result<(), String> {
         self.ground.refuse_in_use()?;

@@ -114,6 +114,11 @@ impl Scratch {
         self.file_system.borrow().as_ref().map(|file_system| file_system.made.clone())
     }
 
+    /// Returns whether the cells' own file system is in memory.
+    pub fn is_in_memory(&self) -> bool {
+        self.file_system.borrow().as_ref().is_some_and(FileSystem::is_in_memory)
+    }
+
     /// Returns the device of the cells' own file system, with nothing mounted on it until the next
     /// cell's directory is requested. None without such a file system.
     pub fn bare_device(&self) -> Option<io::Result<PathBuf>> {

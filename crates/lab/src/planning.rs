@@ -10,7 +10,6 @@ use crate::arm::Knobs;
 use crate::cell::{Cell, Work};
 use crate::request::RequestDevice;
 use crate::schema::again;
-use crate::statistics::ROUNDS_FOR_A_VERDICT;
 use crate::suite::model::{Arm, Cut, FileBytes, Form, Part, Workload};
 use crate::target::Target;
 use crate::tuning::Tuning;
@@ -286,12 +285,8 @@ impl Planner<'_> {
         PlannedArm { name, cell, work, short, short_work, tunings, needs }
     }
 
-    /// Returns the arms, and behind the one that runs twice the same once more. Too few rounds for a
-    /// verdict need no noise floor.
+    /// Returns the arms, and behind the one that runs twice the same once more.
     fn with_again(&self, mut arms: Vec<PlannedArm>) -> Vec<PlannedArm> {
-        if (self.rounds as usize) < ROUNDS_FOR_A_VERDICT {
-            return arms;
-        }
         if let Some(place) = arms.iter().position(|arm| arm.name == self.part.again) {
             let twin = PlannedArm { name: again(&arms[place].name), ..arms[place].clone() };
             arms.insert(place + 1, twin);

@@ -204,19 +204,24 @@ static NOSY: RawWakerVTable = RawWakerVTable::new(
     },
 );
 
+/// Returns an engine whose writers soon wait for room.
+fn throttled_soon() -> Engine {
+    let options = Options {
+        cache_bytes: Some(8 << 20),
+        dirty_bytes: Some(4 << 20),
+        close_timeout: SOON,
+        ..Options::default()
+    };
+    Engine::start(options).unwrap()
+}
+
 /// The engine holds no lock when it clones, wakes or drops a waker.
 #[test]
 fn contract_11_wakers_that_call_the_engine_meet_no_lock() {
     let _alone = alone();
     within(2 * SOON, "wakers that call the engine", || {
         let directory = support::directory();
-        let engine = Engine::start(Options {
-            cache_bytes: Some(8 << 20),
-            dirty_bytes: Some(4 << 20),
-            close_timeout: SOON,
-            ..Options::default()
-        })
-        .unwrap();
+        let engine = throttled_soon();
         let path = directory.path().join("file");
         let file = Arc::new(engine.open(&path, &how::create()).unwrap());
         let direct = engine.open_direct(directory.path().join("direct"), &how::create()).unwrap();
@@ -275,13 +280,7 @@ fn contract_11_an_append_is_woken_without_a_lock() {
     let _alone = alone();
     within(SOON, "a waker of an append", || {
         let directory = support::directory();
-        let engine = Engine::start(Options {
-            cache_bytes: Some(8 << 20),
-            dirty_bytes: Some(4 << 20),
-            close_timeout: SOON,
-            ..Options::default()
-        })
-        .unwrap();
+        let engine = throttled_soon();
         let file = Arc::new(engine.open(directory.path().join("file"), &how::create()).unwrap());
         let woken = Arc::new(AtomicUsize::new(0));
         let looks = {

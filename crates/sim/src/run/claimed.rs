@@ -2,17 +2,14 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::PATIENCE;
 use crate::marks::{self, Marks};
 use crate::plan::Plan;
-use crate::platform::Arena;
 use crate::random::Random;
-use crate::run::engine::assemble;
+use crate::run::engine::{OVER, run_program};
 use crate::run::how;
-use crate::run::stage::Heard;
 use crate::trace::Tracing;
 use crate::world::machine::{self, MachinePlan, VolumePlan};
 use crate::world::others::{OpenAs, Program};
@@ -20,8 +17,6 @@ use crate::world::{self, Failure, Settings};
 
 /// Files of a run.
 const ROUNDS: u64 = 8;
-
-const OVER: world::Reason = world::Reason { what: "end of the program", number: 0 };
 
 /// Runs the appends of a seed.
 ///
@@ -37,12 +32,7 @@ fn play(seed: u64) -> Marks {
     let machine = MachinePlan::calm(vec![VolumePlan::ext4()]);
     let plan = Plan { machine, is_survived: false, ..Plan::calm(seed) };
     machine::install(plan.machine.clone());
-    let is_over = Rc::new(Cell::new(false));
-    let over = Rc::clone(&is_over);
-    let process = world::new_process("engine");
-    world::spawn(process, "program", move || {
-        let arena = Arc::new(Arena::shared(plan.frames).expect("memory"));
-        let (engine, _) = assemble(&plan, arena, Heard::default(), None);
+    run_program(plan, move |_, engine, process| {
         for round in 0..ROUNDS {
             let path = format!("/log{round}");
             let file = Rc::new(engine.open(&path, &how::create_new()).expect("it is new"));
@@ -71,11 +61,6 @@ fn play(seed: u64) -> Marks {
             again.close().expect("a calm machine");
         }
         engine.shutdown(PATIENCE).expect("a calm machine");
-        over.set(true);
-        world::wake(OVER);
     });
-    while !is_over.get() {
-        world::block(OVER, None);
-    }
     marks::take()
 }

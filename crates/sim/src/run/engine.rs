@@ -1,5 +1,7 @@
 //! The engine of a run: the one that ships, with a small cache.
 
+use std::cell::Cell;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,10 +18,13 @@ use crate::plan::Plan;
 use crate::platform::{Arena, Buffers, ForkGuard};
 use crate::run::keeper::Keeper;
 use crate::run::stage::{Heard, Stage};
-use crate::world;
+use crate::world::{self, Process};
 
 /// Bytes of the pool of buffers for direct I/O.
 const BUFFER_BYTES: usize = 1 << 20;
+
+/// Wait for the end of a program, or of a part of it.
+pub(super) const OVER: world::Reason = world::Reason { what: "end of the program", number: 0 };
 
 /// How long a close waits for the device, which gets well in time.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(3600);
@@ -44,6 +49,24 @@ impl Stage {
         let keeper = Keeper::new();
         *self.keeper.borrow_mut() = Some(keeper.clone());
         Some(Box::new(keeper))
+    }
+}
+
+/// Runs a program that has an engine in a process of its own, and waits for its end. The program
+/// shuts the engine down.
+pub(super) fn run_program(plan: Plan, program: impl FnOnce(&Plan, &Engine, Process) + 'static) {
+    let is_over = Rc::new(Cell::new(false));
+    let over = Rc::clone(&is_over);
+    let process = world::new_process("engine");
+    world::spawn(process, "program", move || {
+        let arena = Arc::new(Arena::shared(plan.frames).expect("memory"));
+        let (engine, _) = assemble(&plan, arena, Heard::default(), None);
+        program(&plan, &engine, process);
+        over.set(true);
+        world::wake(OVER);
+    });
+    while !is_over.get() {
+        world::block(OVER, None);
     }
 }
 

@@ -24,7 +24,7 @@ use crate::platform::Arena;
 use crate::random::{PerMille, Random};
 use crate::run::batch::{DIRECTORIES, KEEPS, content};
 use crate::run::death::bytes_of;
-use crate::run::engine::assemble;
+use crate::run::engine::{assemble, run_program};
 use crate::run::how;
 use crate::run::stage::Heard;
 use crate::trace::Tracing;
@@ -70,15 +70,12 @@ fn play(seed: u64, fails: bool) -> Marks {
     DIRECTORIES.iter().for_each(machine::make_directory);
     let promised = Rc::new(Promised::default());
     *promised.crashes.borrow_mut() = Some(random.fork());
-    let (of_looks, is_over) = (Rc::clone(&promised), Rc::new(std::cell::Cell::new(false)));
+    let of_looks = Rc::clone(&promised);
     machine::points::look_at_each(move || of_looks.check());
-    let over = Rc::clone(&is_over);
-    world::spawn(world::new_process("engine"), "program", move || {
-        let arena = Arc::new(Arena::shared(plan.frames).expect("memory"));
-        let (engine, _) = assemble(&plan, arena, Heard::default(), None);
+    run_program(plan, move |plan, engine, _| {
         // The engine refuses files of another one.
         let mut refusals = Random::new(seed ^ 0x7265_6675);
-        let foreign = (refusals.below(3) == 0).then(|| Foreign::new(&plan));
+        let foreign = (refusals.below(3) == 0).then(|| Foreign::new(plan));
         let mut files: Vec<Synced> = (0..random.within(2..9))
             .map(|number| {
                 let path = PathBuf::from(*random.pick(&DIRECTORIES)).join(format!("file{number}"));
@@ -145,12 +142,7 @@ fn play(seed: u64, fails: bool) -> Marks {
         foreign.into_iter().for_each(Foreign::end);
         let ended = engine.shutdown(PATIENCE);
         assert!(ended.is_ok() || fails, "contract 19: {ended:?}");
-        over.set(true);
-        world::wake(OVER);
     });
-    while !is_over.get() {
-        world::block(OVER, None);
-    }
     marks::take()
 }
 
@@ -185,8 +177,6 @@ fn check_refused(set: &[usize], results: &mut Vec<crate::core::error::Result<()>
         marks::hit("failed behind a refused file");
     }
 }
-
-const OVER: world::Reason = world::Reason { what: "end of the program", number: 0 };
 
 /// Polls a future some times, and drops it unless it has ended.
 fn begin<T>(future: impl Future<Output = T>, random: &mut Random) -> Option<T> {

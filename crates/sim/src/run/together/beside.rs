@@ -1,21 +1,18 @@
 //! A sync of a set beside a sync of one of its files, while syncs of directories fail.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::{OVER, PATIENCE};
+use super::PATIENCE;
 use crate::core::sync::together::sync;
 use crate::core::wait;
 use crate::faults::{Faults, Latency};
 use crate::marks::{self, Marks};
 use crate::plan::Plan;
-use crate::platform::Arena;
 use crate::random::{PerMille, Random};
-use crate::run::engine::assemble;
+use crate::run::engine::{OVER, run_program};
 use crate::run::how;
-use crate::run::stage::Heard;
 use crate::stored::Keep;
 use crate::trace::Tracing;
 use crate::world::{self, Failure, Settings, machine};
@@ -42,12 +39,7 @@ fn play(seed: u64) -> Marks {
     // Requests that begin together end together.
     let time = Duration::from_micros(50);
     machine::set_latency(Latency { least: time, most: time });
-    let is_over = Rc::new(Cell::new(false));
-    let over = Rc::clone(&is_over);
-    let process = world::new_process("engine");
-    world::spawn(process, "program", move || {
-        let arena = Arc::new(Arena::shared(plan.frames).expect("memory"));
-        let (engine, _) = assemble(&plan, arena, Heard::default(), None);
+    run_program(plan, move |_, engine, process| {
         let faults = machine::faults();
         for round in 0..ROUNDS {
             let paths = [format!("/one{round}"), format!("/two{round}")];
@@ -85,11 +77,6 @@ fn play(seed: u64) -> Marks {
             files.for_each(|file| drop(Rc::into_inner(file).map(crate::core::file::File::close)));
         }
         let _ = engine.shutdown(PATIENCE);
-        over.set(true);
-        world::wake(OVER);
     });
-    while !is_over.get() {
-        world::block(OVER, None);
-    }
     marks::take()
 }

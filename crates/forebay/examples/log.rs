@@ -38,7 +38,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
 
     let engine = Engine::new()?;
     let log = engine.open(&path, OpenOptions::new().read(true).append(true).create(true))?;
-    // What a killed program has written can be read, but may not be durable yet.
+    // Records that a killed program wrote can be read, but may not be durable yet.
     log.sync_data()?;
     let mut content = vec![0; log.len()? as usize];
     log.read_exact_at(&mut content, 0)?;

@@ -1,7 +1,8 @@
 //! Many small stores in one directory, each a log of its own, durable together: `many_stores
 //! [DIRECTORY]`, by default below the temporary directory.
 //!
-//! Measured beside `std::fs` by the example `beside`.
+//! 1.78 [1.06-2.36] times the rate of `std::fs` with eight threads that sync:
+//! `beside`, results/examples.txt.
 
 use std::path::PathBuf;
 

@@ -3,10 +3,10 @@
 //! Usage: `service [ADDRESS [FILE]]`; by default a free port of 127.0.0.1, and `service.log` in the
 //! temporary directory. Try `nc 127.0.0.1 PORT`, and `log FILE 0` to count the records.
 //!
-//! The calls of `asynchronous()` need no feature and run on any executor. A kill loses no line that
-//! was answered, so the service needs no orderly end.
+//! `asynchronous()` needs no feature and any executor. A kill loses no line that was answered.
 //!
-//! Measured beside `tokio::fs` by the example `beside`.
+//! 2.66 [1.71-3.26] times the rate of `tokio::fs` with a sync for each line:
+//! `beside`, results/examples.txt.
 
 use std::sync::Arc;
 

@@ -2,6 +2,9 @@
 //! before, none of them is there.
 //!
 //! Usage: `unpack ARCHIVE DIRECTORY`
+//!
+//! 7.42 [6.70-8.82] times the rate of `std::fs` with an `fsync` for each file; no difference to one
+//! `syncfs` is shown: `alone-small` of `forebay compare files`, results/files-ext4.txt.
 
 use std::error::Error;
 use std::fs::File;
@@ -46,7 +49,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             println!("skipped {}: neither a file nor a directory", name.display());
         }
     }
-    batch.commit()?;
+    // After an error, `targets` has the state of each: old, new, or new but not durable.
+    batch.commit().inspect_err(|error| eprintln!("{:?}", error.targets))?;
     println!("{files} files, {bytes} bytes, durable in {:.1} s", begun.elapsed().as_secs_f64());
     Ok(())
 }

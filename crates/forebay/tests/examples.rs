@@ -4,6 +4,8 @@
 mod support;
 
 use std::ffi::OsStr;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -35,13 +37,22 @@ fn run<S: AsRef<OsStr>>(example: &str, arguments: &[S]) -> String {
     said
 }
 
+/// Returns the records of a log whose checksums are right.
+fn records(content: &str) -> Vec<&str> {
+    let pairs = content.lines().filter_map(|line| line.split_once(' '));
+    let is_whole = |(sum, record): &(&str, &str)| {
+        u32::from_str_radix(sum, 16) == Ok(crc32c::crc32c(record.as_bytes()))
+    };
+    pairs.filter(is_whole).map(|(_, record)| record).collect()
+}
+
 #[test]
 fn log_keeps_every_record_once_and_shares_flushes() {
     let directory = directory();
     let path = directory.path().join("log");
     let said = run("log", &[path.as_os_str(), "4".as_ref(), "25".as_ref()]);
     let content = std::fs::read_to_string(&path).unwrap();
-    let mut found: Vec<&str> = content.lines().collect();
+    let mut found = records(&content);
     let of_thread = |thread| (0..25).map(move |record| format!("thread {thread} record {record}"));
     for thread in 0..4 {
         let prefix = format!("thread {thread} ");
@@ -51,6 +62,10 @@ fn log_keeps_every_record_once_and_shares_flushes() {
     found.sort_unstable();
     found.dedup();
     assert_eq!(found.len(), 100, "each record is there once");
+    std::fs::write(&path, format!("{content}\n12345678 a part of a rec")).unwrap();
+    let again = run("log", &[path.as_os_str(), "1".as_ref(), "1".as_ref()]);
+    assert!(again.starts_with("100 old records"), "{again}");
+    assert_eq!(records(&std::fs::read_to_string(&path).unwrap()).len(), 101);
     let flushes = said.trim().rsplit_once(", ").unwrap().1.strip_suffix(" flushes").unwrap();
     assert!((1..=101).contains(&flushes.parse::<u32>().unwrap()), "{said}");
 }
@@ -77,10 +92,63 @@ fn copy_is_exact_and_bounded() {
     let (from, to) = (directory.path().join("from"), directory.path().join("to"));
     let content = pattern(7, (40 << 20) + 123);
     std::fs::write(&from, &content).unwrap();
+    std::fs::write(&to, "the last one").unwrap();
     let said = run("copy", &[&from, &to]);
     assert!(std::fs::read(&to).unwrap() == content, "the copy differs");
     let dirty = said.trim().rsplit_once("at most ").unwrap().1.strip_suffix(" dirty").unwrap();
     assert!(dirty.parse::<u64>().unwrap() <= 16 * MIB, "{said}");
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2, "no temporary file");
+}
+
+#[test]
+fn many_stores_keep_what_they_have() {
+    let directory = directory();
+    let stores = directory.path().join("stores");
+    for half in [1, 2] {
+        let said = run("many_stores", &[&stores]);
+        assert_eq!(said, "0 of 320 puts failed\n");
+        for number in 0..64 {
+            let path = stores.join(format!("{number}.store"));
+            let mut content = std::fs::read(&path).unwrap();
+            let values: Vec<u8> = content.chunks(64).map(|record| record[4]).collect();
+            assert_eq!(values, [0, 1, 2, 3, 4].repeat(half), "store {number}");
+            // A part of a record, as of a crash, is written over.
+            content.extend([9; 20]);
+            std::fs::write(&path, content).unwrap();
+        }
+    }
+}
+
+#[test]
+fn service_loses_no_answered_line_to_a_kill() {
+    let directory = directory();
+    let path = directory.path().join("log");
+    let mut service = Command::new(program("service"))
+        .args(["127.0.0.1:0".as_ref(), path.as_os_str()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    BufReader::new(service.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    let address = said.split(' ').next().unwrap();
+    let clients: Vec<_> = (0..3).map(|_| TcpStream::connect(address).unwrap()).collect();
+    for line in 0..20 {
+        for (number, mut client) in clients.iter().enumerate() {
+            writeln!(client, "client {number} line {line}").unwrap();
+        }
+        for client in &clients {
+            let mut answer = String::new();
+            // One answer is one line, so nothing more is in the buffer.
+            BufReader::new(client).read_line(&mut answer).unwrap();
+            assert!(answer.trim().parse::<u64>().is_ok(), "{answer}");
+        }
+    }
+    service.kill().unwrap();
+    service.wait().unwrap();
+    let content = std::fs::read_to_string(&path).unwrap();
+    let found = records(&content);
+    let line = |n| format!("client {} line {}", n % 3, n / 3);
+    assert!((0..60).all(|n| found.contains(&line(n).as_str())), "{content}");
 }
 
 #[test]
@@ -95,7 +163,8 @@ fn adopt_loses_nothing_to_a_kill() {
 
 #[test]
 fn an_example_fits_a_screen() {
-    for example in ["log", "checkpoint", "copy", "adopt", "direct"] {
+    let examples = "log checkpoint unpack many_stores copy service adopt direct";
+    for example in examples.split(' ') {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("examples/{example}.rs"));
         let lines = std::fs::read_to_string(&path).unwrap().lines().count();
         assert!(lines <= 60, "{}: {lines} lines, of 60 at most", path.display());

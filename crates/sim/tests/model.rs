@@ -82,8 +82,8 @@ fn contract_16_every_bio_ends_once_and_nothing_is_left_over() {
     );
 }
 
-/// In the run of this seed the flush before an append past the cache fails. The append succeeds, and
-/// the only handle is dropped: the program's callback gets the error of the flush.
+/// In the run of this seed the flush before an append past the cache fails. The append succeeds,
+/// and the only handle is dropped: the program's callback gets the error of the flush.
 #[test]
 fn contract_02_a_failed_flush_before_an_append_is_reported() {
     let seed = 2954;

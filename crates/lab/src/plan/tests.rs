@@ -422,6 +422,18 @@ fn writers_write_as_much_in_every_job_with_two_ninths_of_it_as_memory() {
 }
 
 #[test]
+fn published_writers_have_files_of_the_published_lengths() {
+    let whole = Wish { scale: Some(1.0), free_bytes: 4 << 40, ..wish(Form::Published) };
+    let plan = plan_of("writeback", 1, &whole).unwrap();
+    let written = |job: &Job| (job.workload.clone(), job.arms[0].work.written_bytes / GIB);
+    let [a, b, c] = [("A-12x12", 144), ("B-6x6", 720), ("C-6-one-directory", 6)]
+        .map(|(name, gib)| (name.to_owned(), gib));
+    assert_eq!(plan.jobs.iter().map(written).collect::<Vec<_>>(), [a, b, c]);
+    let said = plan.announcement().swap_remove(0);
+    assert!(said.contains("147456 MiB each, 737280 MiB in B-6x6, 6144 MiB in C-6-"), "{said}");
+}
+
+#[test]
 fn writers_stay_within_their_room() {
     let most = |room, free_bytes| {
         let wish = Wish { free_bytes, room, ..wish(Form::Full) };

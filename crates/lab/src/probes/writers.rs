@@ -72,6 +72,8 @@ struct Shape {
     /// Operations in flight in each thread of the direct arms. The others make one call at a time:
     /// a buffered write only copies.
     iodepth: u32,
+    /// Length of a file in the published runs, for forms without `cell_bytes`.
+    file: Option<Bytes>,
 }
 
 fn check(shape: &Value) -> Result<(), String> {
@@ -81,6 +83,9 @@ fn check(shape: &Value) -> Result<(), String> {
     bounded("nrfiles", shape.nrfiles, 256)?;
     bounded("directories", shape.directories.unwrap_or(1), shape.numjobs)?;
     bounded("iodepth", shape.iodepth, MOST_DEPTH)?;
+    if shape.file.is_some_and(|file| file.0 == 0 || !file.0.is_multiple_of(shape.step_bytes())) {
+        return Err(format!("file is no multiple of {}k", shape.step_bytes() >> 10));
+    }
     if shape.rw == ReadWrite::Rw {
         return Err("writers write alone (take write or randwrite)".to_owned());
     }
@@ -88,12 +93,13 @@ fn check(shape: &Value) -> Result<(), String> {
 }
 
 fn needs(cut: &Cut) -> Result<(), String> {
-    let least = cut.workloads.iter().map(|one| checked::<Shape>(one).least_bytes()).max();
-    match least {
-        Some(least) if cut.cell_bytes.is_none_or(|bytes| bytes < least) => {
+    let shapes = cut.workloads.iter().map(checked::<Shape>);
+    let short = shapes.filter(|one| one.bytes(cut).is_none_or(|bytes| bytes < one.least_bytes()));
+    match short.map(|shape| shape.least_bytes()).max() {
+        Some(least) => {
             Err(format!("every form needs cell_bytes, here of {}k or more", least >> 10))
         }
-        _ => Ok(()),
+        None => Ok(()),
     }
 }
 
@@ -101,9 +107,11 @@ fn plan(planner: &mut Planner<'_>, workload: &Workload) -> Result<Vec<Job>, Plan
     let shape: Shape = checked(workload);
     let file_bytes = length(planner, &shape)?;
     let cell_bytes = u64::from(shape.files()) * file_bytes;
-    if planner.ground.is_none() {
-        planner.ground = Some(format!("{} MiB each", cell_bytes / MIB));
-    }
+    planner.ground = Some(match planner.ground.take() {
+        None => format!("{} MiB each", cell_bytes / MIB),
+        Some(known) if known.starts_with(&format!("{} MiB", cell_bytes / MIB)) => known,
+        Some(known) => format!("{known}, {} MiB in {}", cell_bytes / MIB, workload.name),
+    });
     assert!(file_bytes > 0 && file_bytes % shape.step_bytes() == 0, "files of {file_bytes} bytes");
     let budget_bytes = budget_of(cell_bytes);
     let job = planner.job(workload, |own| {
@@ -123,7 +131,7 @@ fn plan(planner: &mut Planner<'_>, workload: &Workload) -> Result<Vec<Job>, Plan
 
 /// Returns the length of a file, scaled. All together fit in the free space.
 fn length(planner: &mut Planner<'_>, shape: &Shape) -> Result<u64, PlanError> {
-    let whole = planner.cut.cell_bytes.expect("a form of writers says how much they write");
+    let whole = shape.bytes(planner.cut).expect("a form of writers says how much they write");
     let smallest = shape.least_bytes();
     let steps = ((whole / smallest) as f64 * planner.scale()).round().max(1.0) as u64;
     planner.has_room(smallest)?;
@@ -151,6 +159,11 @@ impl Shape {
 
     fn step_bytes(&self) -> u64 {
         STEP_BYTES.max(self.block.0)
+    }
+
+    /// Returns the bytes that all writers of a cell write together, unscaled.
+    fn bytes(&self, cut: &Cut) -> Option<u64> {
+        cut.cell_bytes.or(self.file.map(|file| u64::from(self.files()) * file.0))
     }
 
     /// Returns the least bytes that all writers of a cell can write together.
@@ -235,6 +248,7 @@ mod tests {
             nrfiles: 12,
             directories: Some(12),
             iodepth: 32,
+            file: None,
         }
     }
 

@@ -124,7 +124,8 @@ pub fn choose(suites: Vec<Suite>, form: Form, choice: Choice<'_>) -> Result<Vec<
 fn has_cells_of(cuts: &[&Cut], bytes: u64) -> Result<(), Refusal> {
     let sized = cuts.iter().filter(|cut| cut.cell_bytes.is_some());
     if sized.clone().count() == 0 {
-        let what = "--cell-bytes: the suite has no cells of a given size (writeback has)";
+        let what = "--cell-bytes: the suite has no cells of a given size (writeback has, but not \
+                    as published: use --scale there)";
         return Err(Refusal(what.to_owned()));
     }
     for cut in sized {

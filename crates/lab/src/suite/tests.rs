@@ -297,6 +297,9 @@ fn what_is_wrong_is_reported_with_its_place_and_what_would_do() {
         ),
         ("writeback", "nrfiles = 12, ", "", "missing field `nrfiles`"),
         ("writeback", "directories = 12", "directories = 13", "13: out of range (1 to 12)"),
+        ("writeback", "file = \"1g\"", "file = \"1m,\"", "1m,"),
+        ("writeback", "file = \"1g\"", "file = \"33k\"", "file is no multiple of 64k"),
+        ("writeback", ", file = \"20g\"", "", "every form needs cell_bytes, here of 2304k or more"),
         (
             "writeback",
             "cell_bytes = \"1152m\"",

@@ -29,6 +29,9 @@ use crate::settled::Settled;
 use crate::ticket::Failure;
 use crate::writeback::flight::FlushStep;
 
+/// Epoch of pages to write again: before any sync that waits.
+const OLDEST: u64 = 0;
+
 impl CachedFile {
     /// Returns an upper bound of the pages whose frames are kept until a flush.
     #[must_use]
@@ -125,7 +128,7 @@ impl CachedFile {
 
     /// A flush ended well: the writes that it covers are durable.
     pub(crate) fn end_flush(&mut self, settled: &mut Settled) {
-        self.flushes.end();
+        self.flushes.end(self.epochs.is_written(OLDEST));
         self.end_keeping(0, settled);
     }
 
@@ -177,7 +180,6 @@ impl CachedFile {
     /// Makes a page unwritten again. Its version in memory, at the device or being copied stands
     /// for the written one, and every sync that waits covers it.
     fn redo_from_start(&mut self, page: u64, settled: &mut Settled) {
-        const OLDEST: u64 = 0;
         self.redo_exact(page);
         let (chunk, slot) = self.index.get_mut(page).expect("a kept page has a chunk");
         let bit = 1 << slot;

@@ -332,6 +332,35 @@ fn contract_02_a_flush_that_fails_after_a_hole_was_punched_is_not_repaired() {
     assert!(!model.file.lacks_frames());
 }
 
+/// The kernel shows the bytes of a failed flush, and no later flush makes them durable. They are
+/// lost if the page is dropped before it is written again, also after a good flush of other pages.
+#[test]
+fn contract_02_a_dropped_page_of_a_failed_flush_poisons_the_file() {
+    let mut model = Model::new(Liberties::Shared);
+    model.write(100, 50);
+    model.write(5000, 50);
+    let ticket = model.file.ask(TicketKind::FlushData);
+    model.flush_fails = true;
+    while model.file.rewrites() == 0 {
+        let bio = model.file.next_bio(Reason::Sync).expect("the flush did not fail yet");
+        model.serve(&bio);
+    }
+    let bio = model.file.next_bio(Reason::Sync).expect("both pages are written again");
+    model.serve(&bio);
+    let bio = model.file.next_bio(Reason::Sync).expect("one page is left");
+    model.file.settle(&bio, Err(Errno::IO), Keep::Clean, &mut model.settled);
+    model.finish();
+    assert!(matches!(model.file.fetch(ticket), Some(Err(_))));
+    let bio = model.file.next_reclaim().expect("a page is kept");
+    model.serve(&bio);
+    model.file.begin_discard();
+    let size = model.disk.len() as u64;
+    assert_eq!(model.file.discard_dirty(size, &mut model.settled), 1);
+    model.file.end_discard();
+    model.finish();
+    assert_eq!(model.file.poisoned(), Some(Errno::IO));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 

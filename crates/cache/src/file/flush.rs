@@ -64,7 +64,8 @@ pub(crate) struct Flushes {
     before: Written,
     /// Set from a failed flush until the next good one: writes go through the page cache.
     rewriting: Option<Rewriting>,
-    /// Error of the last flush that was repaired.
+    /// Error of the last flush that failed and is repaired. It stays after a good flush if a page
+    /// of the failed one is still unwritten: if that page is dropped, its bytes are lost.
     error: Option<Errno>,
     /// Failed flushes whose data was written again.
     rewrites: u64,
@@ -197,10 +198,13 @@ impl Flushes {
         self.before.appended |= since.appended;
     }
 
-    /// A flush ended well.
-    pub(crate) fn end(&mut self) {
+    /// A flush ended well. `is_rewritten`: no page of an earlier failed flush is unwritten.
+    pub(crate) fn end(&mut self, is_rewritten: bool) {
         self.before = Written::default();
         self.rewriting = None;
+        if is_rewritten {
+            self.error = None;
+        }
     }
 
     /// Returns whether a flush that failed now could be repaired by writing the kept pages again.
@@ -226,7 +230,8 @@ impl Flushes {
 
     /// Ends a repair before it is done. Returns the error of the flush, if there was a repair.
     pub(crate) fn give_up_rewriting(&mut self) -> Option<Errno> {
-        self.rewriting.take().map(|_| self.error.expect("a repair begins with an error"))
+        self.rewriting = None;
+        self.error.take()
     }
 
     /// Makes every later sync fail.
@@ -266,8 +271,10 @@ mod tests {
         assert!(flushes.can_rewrite());
         flushes.verify();
         flushes.begin();
-        flushes.end();
+        flushes.end(false);
         assert!(!flushes.is_rewriting() && !flushes.is_awaited());
+        assert_eq!(flushes.give_up_rewriting(), Some(Errno::IO), "a page is still unwritten");
+        assert_eq!(flushes.give_up_rewriting(), None);
     }
 
     #[test]
@@ -276,7 +283,7 @@ mod tests {
         assert!(!flushes.can_rewrite());
         flushes.begin();
         assert!(flushes.lacks_frames(), "the flush has not ended");
-        flushes.end();
+        flushes.end(true);
         assert!(flushes.can_rewrite());
         flushes.note_unkept();
         flushes.poison(Errno::IO);

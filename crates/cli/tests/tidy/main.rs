@@ -12,6 +12,7 @@ mod counts;
 mod facts;
 mod imports;
 mod interface;
+mod listed;
 mod phrases;
 mod ratchet;
 mod results;
@@ -36,6 +37,11 @@ fn every_claim_of_a_page_is_true() {
         findings.extend(claims::broken(&Page { path, text }, &tree, &facts));
     }
     none(&findings, "a page names something that does not exist");
+}
+
+#[test]
+fn the_list_of_documents_has_every_page_once() {
+    none(&listed::wrongly(&Tree::load()), "the list of documents");
 }
 
 #[test]

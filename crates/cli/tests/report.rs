@@ -229,6 +229,20 @@ fn every_field_is_documented(documents: &[Value]) {
     assert!(gone.is_empty(), "in docs/result.md, but in no document: {gone:#?}");
 }
 
+/// It was written by 0.1.0. Later versions read it as long as they read this schema, and write the
+/// same fields.
+#[test]
+fn a_result_of_schema_1_is_read_and_nothing_of_it_is_left_out() {
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kept/schema-1.json");
+    let Said { code, out, err } = forebay(&["report", kept.to_str().unwrap()], Path::new("."));
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    assert!(out.contains("eight has 1.93x (1.78-2.07) the iops of one."), "{out}");
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = directory.path().join("result.json");
+    forebay_lab::schema::Document::read(&kept).unwrap().write(&path).unwrap();
+    assert_eq!(read(&path), read(&kept));
+}
+
 #[test]
 fn what_cannot_be_is_refused_before_anything_runs() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

@@ -16,6 +16,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use forebay::{Engine, File, OpenOptions, Options};
+use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
 const PAGE: u64 = 4096;
@@ -23,6 +24,8 @@ const MIB: u64 = 1 << 20;
 /// Of all threads together.
 const WRITES: u64 = 200_000;
 const ROUNDS: usize = 15;
+/// Descriptors of the engine and of the program itself.
+const DESCRIPTORS: u64 = 64;
 
 fn main() -> forebay::Result<()> {
     let usage = "write_cost DIRECTORY [CACHE_MIB [THREADS [FILES]]]";
@@ -33,6 +36,16 @@ fn main() -> forebay::Result<()> {
     let pages = cache.map_or(2 * MIB, |mib| mib * MIB / 8) / PAGE;
     // Each thread has its own files if there are enough, and its own pages in any case.
     assert!(threads > 0 && files > 0 && pages >= files.max(threads), "{usage}");
+
+    // Each file is open in the engine, and another one beside it.
+    let needed = 2 * files + DESCRIPTORS;
+    if let Some(limit) = getrlimit(Resource::Nofile).current.filter(|limit| *limit < needed) {
+        eprintln!(
+            "write_cost: {files} files need {needed} descriptors, and the limit is {limit}; raise \
+             it with `ulimit -n {needed}`"
+        );
+        std::process::exit(2);
+    }
 
     let directory = Path::new(&directory).join("write_cost");
     std::fs::create_dir(&directory).expect("a directory of its own");

@@ -3,7 +3,10 @@
 //!
 //! The program that dies is a child of this program. The adopter is another child, or this process.
 //!
-//! `FOREBAY_TEST_KILLS=N` has N generations die on each file system instead of a few.
+//! Generations that are upgraded: each runs another program file, at the path of the one before.
+//!
+//! `FOREBAY_TEST_KILLS=N` has N generations die on each file system instead of a few, and
+//! `FOREBAY_TEST_UPGRADES=N` upgrades N times.
 
 mod support;
 
@@ -12,7 +15,7 @@ use std::io::{BufRead as _, BufReader};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use forebay::{Adopted, Builder, Engine, Error, ErrorKind, File, Keeper, Options};
@@ -155,7 +158,10 @@ fn die(what: &str, directory: &Path, path: &Path, before: impl FnOnce()) -> u32 
 
 /// Starts a child and returns it with its first report.
 fn start(test: &str, task: &str) -> (Child, String) {
-    let mut child = process::start_child(test, task);
+    ready(process::start_child(test, task))
+}
+
+fn ready(mut child: Child) -> (Child, String) {
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let reported = lines.find_map(|line| process::reported(&line.unwrap()).map(str::to_owned));
     (child, reported.expect("the child does what it should"))
@@ -656,8 +662,24 @@ fn path_of(directory: &Path, number: usize) -> PathBuf {
 fn begin(engine: &Engine, directory: &Path) -> Vec<File> {
     let open = |number: usize| engine.open(path_of(directory, number), &how::create()).unwrap();
     let files = (0..FILES).map(open).collect();
-    std::fs::remove_file(path_of(directory, NAMELESS)).unwrap();
+    if !is_upgraded(directory) {
+        std::fs::remove_file(path_of(directory, NAMELESS)).unwrap();
+    }
     files
+}
+
+/// The program that the next generation runs, where generations are upgraded.
+fn program(directory: &Path) -> PathBuf {
+    directory.join("program")
+}
+
+fn is_upgraded(directory: &Path) -> bool {
+    program(directory).exists()
+}
+
+/// While it exists, a generation ends by itself.
+fn end(directory: &Path) -> PathBuf {
+    directory.join("end")
 }
 
 /// Everything that returned before is there, and nothing else; the workload, and the content, where
@@ -700,7 +722,7 @@ fn check(files: &[File], directory: &Path, seed: u64, context: &str) -> (Workloa
     (workload, contents)
 }
 
-/// The next generation: adopts what the one before had.
+/// The next generation: adopts what the one before had, unless that has ended by itself.
 fn go_on(directory: &Path, random: &mut Random) -> (Engine, Vec<File>, u64) {
     let options = Options {
         dirty_bytes: Some(4 << 20),
@@ -709,7 +731,8 @@ fn go_on(directory: &Path, random: &mut Random) -> (Engine, Vec<File>, u64) {
         ..Options::default()
     };
     let builder = builder_with(directory, options);
-    if Progress::at(directory).reported(0) == 0 {
+    let is_first = Progress::at(directory).reported(0) == 0;
+    if is_first || end(directory).exists() {
         let engine = builder.build().unwrap();
         let files = begin(&engine, directory);
         return (engine, files, 0);
@@ -728,24 +751,32 @@ fn child_that_goes_on() {
     let (directory, seed): (&Path, u64) = (directory.as_ref(), seed.parse().unwrap());
     let mut random = Random::new(seed ^ mix(generation.parse().unwrap()));
     let (engine, files, clean) = go_on(directory, &mut random);
+    let _ = std::fs::remove_file(end(directory));
     let (mut workload, _) =
         check(&files, directory, seed, &format!("generation {generation}, seed {seed}"));
     process::report(format_args!("{} {clean}", engine.keeper().unwrap().process.unwrap()));
     let progress = Progress::at(directory);
-    loop {
+    while !end(directory).exists() {
         let (number, verb) = workload.next();
         progress.report(0, workload.number);
         workload.make(&verb, &files[number]);
         progress.report(1, workload.number);
     }
+    // Its handles stay open.
+    engine.shutdown(SOON).unwrap();
+    // Nobody hears what the harness says.
+    std::process::exit(0);
 }
 
 /// As many as told, else a few.
-fn generations(directory: &Path) {
+fn count(variable: &str, by_default: usize) -> usize {
+    let told = std::env::var(variable).ok();
+    told.map_or(by_default, |told| told.parse().expect("the number of generations"))
+}
+
+fn generations(directory: &Path, count: usize) {
     adopt_orphans();
-    let reported = std::env::var("FOREBAY_TEST_KILLS").ok();
-    let count =
-        reported.map_or(10, |reported| reported.parse().expect("FOREBAY_TEST_KILLS is a number"));
+    let begin = Instant::now();
     let seed = support::seed() >> 1;
     let mut random = Random::new(seed);
     std::fs::File::create(path_of(directory, SHARED)).unwrap();
@@ -753,15 +784,30 @@ fn generations(directory: &Path) {
     let mut keepers = Vec::new();
     let mut clean_pages = 0;
     for generation in 0..count {
-        let (mut child, reported) =
-            start(GOES_ON, &format!("{}\n{seed}\n{generation}", directory.display()));
+        let task = format!("{}\n{seed}\n{generation}", directory.display());
+        let is_upgraded = is_upgraded(directory);
+        let (mut child, reported) = if is_upgraded {
+            let program = program(directory);
+            ready(process::start_child_of(&program, GOES_ON, &task, Stdio::inherit()))
+        } else {
+            start(GOES_ON, &task)
+        };
         let (keeper, clean) = reported.split_once(' ').unwrap();
-        keepers.push(keeper.parse().unwrap());
+        let keeper = keeper.parse().unwrap();
         clean_pages += clean.parse::<u64>().unwrap();
         // The first one is to begin, at least.
         let least = if generation == 0 { 20_000 } else { 0 };
         std::thread::sleep(Duration::from_micros(least + random.below(120_000)));
-        kept::kill(&mut child, libc::SIGKILL);
+        if is_upgraded {
+            process::replace_by_another_build(&program(directory));
+        }
+        if is_upgraded && generation % 2 == 1 {
+            std::fs::write(end(directory), b"").unwrap();
+            assert!(child.wait().unwrap().success(), "generation {generation}, seed {seed}");
+        } else {
+            kept::kill(&mut child, libc::SIGKILL);
+            keepers.push(keeper);
+        }
     }
     let (engine, files, clean) = go_on(directory, &mut random);
     for keeper in keepers {
@@ -782,14 +828,16 @@ fn generations(directory: &Path) {
     let file_system = forebay_uring::probe::file_system(directory).unwrap();
     let (steps, clean) = (workload.number, clean_pages + clean);
     println!(
-        "{file_system}: {count} generations, {steps} steps, {clean} clean pages read without the device"
+        "{file_system}: {count} generations, {steps} steps, {clean} clean pages read without the device, \
+         {:.1?}",
+        begin.elapsed()
     );
     assert!(clean > 0, "nothing was ever warm");
     for (number, file) in files.into_iter().enumerate() {
         assert!(read_all(&file) == contents[number], "seed {seed}, file {number}");
         file.sync_all().unwrap();
         file.close().unwrap();
-        if number != NAMELESS {
+        if number != NAMELESS || is_upgraded(directory) {
             let what = format!("seed {seed}, when all was closed");
             assert_on_disk(&path_of(directory, number), &contents[number], &what);
         }
@@ -801,7 +849,7 @@ fn generations(directory: &Path) {
 fn contract_04_and_08_generation_after_generation() {
     if process::task().is_none() {
         let (_guard, directory) = place();
-        generations(&directory);
+        generations(&directory, count("FOREBAY_TEST_KILLS", 10));
     }
 }
 
@@ -810,7 +858,8 @@ fn contract_04_and_08_generation_after_generation_on_xfs() {
     if process::task().is_none()
         && let Some(mount) = Mount::new("adopt_on_xfs", FileSystem::Xfs, 2048 * MIB)
     {
-        generations(&mount.path().canonicalize().unwrap());
+        let directory = mount.path().canonicalize().unwrap();
+        generations(&directory, count("FOREBAY_TEST_KILLS", 10));
     }
 }
 
@@ -819,6 +868,16 @@ fn contract_04_and_08_generation_after_generation_on_ext4() {
     if process::task().is_none()
         && let Some(mount) = Mount::new("adopt_on_ext4", FileSystem::Ext4, 256 * MIB)
     {
-        generations(&mount.path().canonicalize().unwrap());
+        let directory = mount.path().canonicalize().unwrap();
+        generations(&directory, count("FOREBAY_TEST_KILLS", 10));
+    }
+}
+
+#[test]
+fn contract_04_and_08_programs_are_upgraded_under_load() {
+    if process::task().is_none() {
+        let (_guard, directory) = place();
+        process::replace_by_another_build(&program(&directory));
+        generations(&directory, count("FOREBAY_TEST_UPGRADES", 4));
     }
 }

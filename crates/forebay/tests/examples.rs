@@ -162,6 +162,23 @@ fn adopt_loses_nothing_to_a_kill() {
 }
 
 #[test]
+fn write_cost_names_the_limit_of_open_files_that_is_too_low() {
+    let directory = directory();
+    let output = Command::new("sh")
+        .args(["-c", r#"ulimit -n 200; exec "$@""#, "sh"])
+        .arg(program("write_cost"))
+        .arg(directory.path())
+        .args(["64", "1", "100"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    let says = "write_cost: 100 files need 264 descriptors, and the limit is 200; raise it with";
+    assert!(output.status.code() == Some(2) && said.starts_with(says), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is left");
+}
+
+#[test]
 fn an_example_fits_a_screen() {
     let examples = "log checkpoint unpack many_stores copy service adopt direct";
     for example in examples.split(' ') {

@@ -473,7 +473,7 @@ fn contract_04_thousands_of_files() {
 }
 
 #[test]
-fn contract_09_a_full_file_system_and_what_is_saved_of_it() {
+fn contract_09_and_21_a_full_file_system_and_what_is_saved_of_it() {
     let Some(mount) = Mount::new("keeper_no_space", FileSystem::Ext4, 64 * MIB) else { return };
     let directory = directory();
     let path = mount.path().canonicalize().unwrap().join("file");
@@ -493,6 +493,14 @@ fn contract_09_a_full_file_system_and_what_is_saved_of_it() {
     let busy = recover(&image, Run::Real).unwrap();
     assert_eq!(busy[0].result.as_ref().unwrap_err().kind(), ErrorKind::Busy);
     drop(other);
+    // As a later version saves it: it stays for that one. As the version before does.
+    let file = OpenOptions::new().write(true).open(&image).unwrap();
+    let number =
+        |version: u8| [&b"FOREBAY"[..], &[version], &u64::from(version).to_ne_bytes()].concat();
+    file.write_all_at(&number(4), 0).unwrap();
+    let later = recover(&image, Run::Real).unwrap_err().to_string();
+    assert!(later.contains("version 4") && later.contains("reads 2 to 3"), "{later}");
+    file.write_all_at(&number(2), 0).unwrap();
     let done = recover(&image, Run::Real).unwrap();
     assert!(done.len() == 1 && done[0].result.is_ok(), "{done:?}");
     assert_on_disk(&path, &pattern(5, LENGTH), "after the recovery");

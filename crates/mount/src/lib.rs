@@ -26,6 +26,7 @@ mod control;
 mod data;
 mod directory;
 mod durable;
+mod engine;
 mod error;
 mod filesystem;
 mod forgetting;
@@ -47,7 +48,8 @@ mod small;
 mod times;
 mod unmount;
 
+pub use engine::Data;
 pub use error::Error;
 pub use places::runtime_directory;
-pub use serve::{Data, Mounted, Options, mount};
+pub use serve::{Mounted, Options, mount};
 pub use unmount::{Unmounted, unmount};

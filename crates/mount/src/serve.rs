@@ -5,9 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use forebay::{Adopted, Builder, Engine, Keeper, inside};
 use forebay_uring::mounts;
-use forebay_uring::probe::memory_limit;
 use forebay_uring::signals::not_ignored;
 use fuser::{Config, MountOption, Session, SessionACL};
 use rustix::fs::{Mode, OFlags, openat};
@@ -16,38 +14,19 @@ use signal_hook::iterator::Signals;
 
 use crate::caller::become_server;
 use crate::control::{Client, Waiting};
-use crate::data::{Access, OpenData, Way};
+use crate::data::Way;
 use crate::durable;
+use crate::engine::{Data, way_of};
 use crate::error::Error;
 use crate::filesystem::Served;
-use crate::limits::{
-    CACHE_BYTES, CACHE_LEAST, CACHE_OF_MEMORY, LEAST_DESCRIPTORS, SHUTDOWN, THREADS,
-};
+use crate::limits::{LEAST_DESCRIPTORS, SHUTDOWN, THREADS};
 use crate::mounted::{Log, Mount, descriptor_limit};
-use crate::node::{Nodes, named};
-use crate::open_file::OpenFile;
+use crate::node::Nodes;
 use crate::places::{self, Source};
 use crate::ready;
-use crate::small::{Room, Stack};
 
 /// Time for the kernel's last requests after a mount that is in use was detached.
 const DETACHED: Duration = Duration::from_secs(1);
-
-/// How the data of files is read and written.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Data {
-    /// By an engine with these knobs.
-    Engine {
-        /// Names and values of knobs.
-        settings: Vec<(String, String)>,
-        /// Whether a keeper finishes the writing if this process dies.
-        survives: bool,
-        /// Socket for `forebay ctl`.
-        control: Option<PathBuf>,
-    },
-    /// By plain system calls, to compare with.
-    Plain,
-}
 
 /// Options of a mount.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -101,19 +80,14 @@ pub fn mount(
     check_limit(options)?;
     let source = Source::lock(&options.source, |mount| Client::connect(mount.device).is_ok())?;
     let mount_point = places::mount_point(&options.mount_point, &source.path)?;
-    let (way, adopted) = way_of(&options.data, &source, &log)?;
+    let (way, inherited) = way_of(&options.data, &source, &log)?;
     let root = openat(&source.lock, c".", OFlags::PATH | OFlags::DIRECTORY, Mode::empty())
         .map_err(|error| Error::failed(&source.path, "open the source", error))?;
     let nodes =
         Nodes::new(root).map_err(|error| Error::failed(&source.path, "examine it", error))?;
     let Source { lock, path: source, .. } = source;
     let mount = Arc::new(Mount::new(lock, way, nodes, log));
-    let process = adopted.as_ref().map(|(process, _)| *process);
-    for file in adopted.into_iter().flat_map(|(_, files)| files) {
-        if let Err(error) = adopt(&mount, file) {
-            mount.log(&format!("could not take over a file; it is written and closed: {error}"));
-        }
-    }
+    let process = inherited.map(|inherited| inherited.take_over(&mount));
     let failed = |what, error| Error::failed(&mount_point, what, error);
     let config = config(options, &source);
     let session = Session::new(Served::new(Arc::clone(&mount)), &mount_point, &config)
@@ -255,141 +229,4 @@ fn finish(mount: &Mount) -> Option<String> {
         Way::Plain => None,
     };
     first.or(shut)
-}
-
-/// Files that a dead process had open, and its number.
-type Inherited = Option<(u32, Vec<forebay::File>)>;
-
-fn way_of(data: &Data, source: &Source, log: &Log) -> Result<(Way, Inherited), Error> {
-    let Data::Engine { settings, survives, control } = data else {
-        return Ok((Way::Plain, None));
-    };
-    let socket = source.keeper();
-    let builder = || -> Result<Builder, Error> {
-        let log = log.clone();
-        let mut options = forebay::Options {
-            cache_bytes: cache_bytes(memory_limit()),
-            // A file that is closed has no page left to write (`settle::close`).
-            close_timeout: Duration::MAX,
-            ..forebay::Options::default()
-        };
-        for (name, value) in settings {
-            options.set(name, value)?;
-        }
-        let mut builder = Engine::builder(options).on_error(move |error| match error.path() {
-            // The file has no name left, and nobody has it open.
-            _ if error.os_error() == Some(libc::ECANCELED) => {}
-            // The engine may know the file by its descriptor.
-            Some(path) if path.starts_with("/proc") => {
-                (log.0)(&format!("{}: {error}", named(path).display()));
-            }
-            _ => (log.0)(&error.to_string()),
-        });
-        if *survives {
-            builder = builder.survive(Keeper {
-                socket: Some(socket.clone()),
-                ..Keeper::program("/proc/self/exe")
-            });
-        }
-        Ok(builder)
-    };
-    // A mount whose process died may have left a keeper there, with its files.
-    let adopted = if socket.exists() { Some(builder()?.adopt(&socket)) } else { None };
-    let adopted = adopted.and_then(|adopted| {
-        adopted.inspect_err(|error| (log.0)(&format!("nothing was adopted: {error}"))).ok()
-    });
-    let (engine, inherited) = match adopted {
-        Some(Adopted { engine, files, process, .. }) => (engine, Some((process, files))),
-        None => (builder()?.build()?, None),
-    };
-    if let Some(control) = control {
-        engine.serve_control(control)?;
-    }
-    let cache = engine.options().cache_bytes.unwrap_or(0);
-    let stack = Stack { engine, room: Room::beside(cache) };
-    Ok((Way::Engine(Arc::new(stack)), inherited))
-}
-
-/// Returns the bytes of the cache with this memory. `None` if the engine's own default is larger.
-fn cache_bytes(memory: u64) -> Option<u64> {
-    let bytes = (memory / CACHE_OF_MEMORY).min(CACHE_BYTES);
-    (bytes >= CACHE_LEAST).then_some(bytes)
-}
-
-/// Keeps a file open that a dead process had open: its pages are in memory.
-fn adopt(mount: &Mount, file: forebay::File) -> io::Result<()> {
-    let (node, _) = mount.nodes.enter_open(&file, 0)?;
-    inside::leave_accessed(&file);
-    let data = OpenData::Engine(file);
-    let open = OpenFile::new(&node, data, Access::ReadWrite);
-    let mut state = node.state();
-    state.keep(open);
-    state.is_adopted = true;
-    drop(state);
-    mount.settling.plan(mount, &node);
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::SystemTime;
-
-    use super::*;
-    use crate::attributes::Wanted;
-    use crate::caller::Caller;
-
-    #[test]
-    fn the_cache_is_a_quarter_of_the_memory_and_at_most_a_gibibyte() {
-        for (memory, expected) in [
-            (32 << 20, None),
-            (256 << 20, Some(64 << 20)),
-            (2 << 30, Some(512 << 20)),
-            (64 << 30, Some(1 << 30)),
-        ] {
-            assert_eq!(cache_bytes(memory), expected, "{memory}");
-        }
-    }
-
-    /// The mount of a directory that is not mounted. It has a file as it comes from a keeper, with
-    /// pages that are not written.
-    fn adopted(directory: &Path) -> (Engine, Mount) {
-        let engine = Engine::start(forebay::Options {
-            cache_bytes: Some(16 << 20),
-            dirty_age: Duration::from_secs(60),
-            ..forebay::Options::default()
-        })
-        .unwrap();
-        let file = engine
-            .open(
-                directory.join("file"),
-                forebay::OpenOptions::new().read(true).write(true).create(true),
-            )
-            .unwrap();
-        file.write_at(b"hello", 0).unwrap();
-        let mount = Mount::unmounted(directory, engine.clone());
-        adopt(&mount, file).unwrap();
-        (engine, mount)
-    }
-
-    #[test]
-    fn what_a_dead_process_wrote_is_written_out_when_that_is_asked() {
-        let directory = tempfile::tempdir_in(".").unwrap();
-        let (engine, mount) = adopted(directory.path());
-        assert_eq!(durable::sync_all(&mount), None);
-        assert_eq!(engine.stats().dirty_bytes, 0, "the flush covers it");
-    }
-
-    #[test]
-    fn a_time_that_is_set_stays_although_a_dead_process_wrote_the_file() {
-        let directory = tempfile::tempdir_in(".").unwrap();
-        let (engine, mount) = adopted(directory.path());
-        let node = mount.nodes.all().into_iter().find(|node| node.is_file()).unwrap();
-        let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
-        let modified = Some(fuser::TimeOrNow::SpecificTime(then));
-        let wanted = Wanted { modified, ..Wanted::default() };
-        mount.set_attributes(&node, None, &wanted, &Caller::here()).unwrap();
-        engine.shutdown(Duration::from_secs(10)).unwrap();
-        let status = directory.path().join("file").metadata().unwrap();
-        assert_eq!(status.modified().unwrap(), then);
-    }
 }

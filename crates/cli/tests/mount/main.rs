@@ -20,6 +20,7 @@ mod programs;
 mod rights;
 mod small;
 mod times;
+mod upgrade;
 
 use place::{Place, bytes, forebay};
 

@@ -24,6 +24,8 @@ pub(crate) fn run(words: &[&str]) -> (Option<i32>, String, String) {
 pub(crate) struct Place {
     pub(crate) source: PathBuf,
     pub(crate) mount: PathBuf,
+    /// The program that mounts and unmounts.
+    pub(crate) program: PathBuf,
     /// Removed after the rest.
     pub(crate) directory: tempfile::TempDir,
 }
@@ -41,7 +43,7 @@ impl Place {
         let (source, mount) = (directory.path().join("source"), directory.path().join("mount"));
         fs::create_dir(&source).unwrap();
         fs::create_dir(&mount).unwrap();
-        Some(Self { source, mount, directory })
+        Some(Self { source, mount, program: FOREBAY.into(), directory })
     }
 
     /// Another source beside this one, with an own log.
@@ -49,7 +51,7 @@ impl Place {
         let directory = tempfile::tempdir_in(self.directory.path()).unwrap();
         let source = self.directory.path().join(source);
         fs::create_dir(&source).unwrap();
-        Self { source, mount, directory }
+        Self { source, mount, program: FOREBAY.into(), directory }
     }
 
     /// Kills the process that serves the mount, and waits for its end.
@@ -69,14 +71,17 @@ impl Place {
         let log = self.directory.path().join("log");
         let places = [self.source.to_str().unwrap(), self.mount.to_str().unwrap()];
         let more = ["--background", "--log", log.to_str().unwrap()];
-        let words = [prefix, &[FOREBAY, "mount"], &places[..], &more[..], options].concat();
+        let words =
+            [prefix, &[self.program.to_str().unwrap(), "mount"], &places[..], &more[..], options]
+                .concat();
         let (code, out, err) = run(&words);
         assert_eq!(code, Some(0), "{err}");
         out
     }
 
     pub(crate) fn unmount(&self) {
-        let (code, _, err) = forebay(&["unmount", self.mount.to_str().unwrap()]);
+        let program = self.program.to_str().unwrap();
+        let (code, _, err) = run(&[program, "unmount", self.mount.to_str().unwrap()]);
         assert_eq!(code, Some(0), "{err}");
     }
 

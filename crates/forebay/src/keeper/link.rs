@@ -167,8 +167,9 @@ impl Link {
         // A program that has already ended may have sent the reason.
         match receive(channel, KEEPER_START) {
             Ok(Message::Welcome { .. }) => Ok(process),
+            // It ran as a keeper, so the reason says what to do.
             Ok(Message::Refused { reason }) => {
-                Err(failed(format!("the keeper refused to start: {reason}")))
+                Err(Error::new(ErrorKind::Keeper, format!("the keeper refused to start: {reason}")))
             }
             Ok(_) => {
                 Err(failed("the program started as the keeper sent an unexpected answer".into()))

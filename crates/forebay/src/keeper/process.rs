@@ -17,13 +17,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use forebay_uring::layout::LAYOUT_VERSION;
-use forebay_uring::local::Peer;
+use forebay_uring::local::{BindError, Peer};
 use forebay_uring::passing::{self, Listener, Received, WaitFor, wait};
 use forebay_uring::{Arena, Channel, Gone, OpenFile, Process, detached};
 
 use super::devices::{Progress, finish};
 use super::log::Log;
-use super::message::{Hello, Message};
+use super::message::{Hello, Malformed, Message};
 use super::report::Report;
 use super::{ASKED, REFUSED, SAVED, WRITTEN};
 use crate::core::limits::{
@@ -98,6 +98,9 @@ pub fn run(channel: RawFd) -> i32 {
     }
 }
 
+/// Remedy if a keeper and the program that starts it do not understand each other.
+const ONE_BUILD: &str = "program and keeper must be of one build";
+
 fn refuse(channel: &Channel, reason: String) -> i32 {
     say(channel, &Message::Refused { reason }, &[]);
     REFUSED
@@ -168,13 +171,17 @@ impl Keeping {
         let hello = match Message::decode(&first.bytes) {
             Ok(Message::Hello(hello)) => hello,
             Ok(_) => return Err("the first message was no hello".into()),
+            Err(malformed @ Malformed::Version(_)) => {
+                return Err(format!("{malformed}; {ONE_BUILD}"));
+            }
             Err(malformed) => {
                 return Err(format!("invalid message from the program: {malformed}"));
             }
         };
         if hello.layout != LAYOUT_VERSION {
             return Err(format!(
-                "the arena is of layout version {}, and this keeper knows {LAYOUT_VERSION}",
+                "the arena is of layout version {}, and this keeper knows {LAYOUT_VERSION}; \
+                 {ONE_BUILD}",
                 hello.layout
             ));
         }
@@ -334,10 +341,12 @@ impl Keeping {
             report.save();
         }
         let files = done.into_iter().zip(generations);
+        let status = if has_lost { SAVED } else { WRITTEN };
         self.stand_by(
             files.map(|((number, done), generation)| (number, generation, done.file)).collect(),
+            status,
         );
-        if has_lost { SAVED } else { WRITTEN }
+        status
     }
 
     fn report(&self, start: Instant) -> Report {
@@ -365,8 +374,8 @@ impl Keeping {
         }
     }
 
-    /// Waits for an adopting program, if the keeper has a socket.
-    fn stand_by(&mut self, files: Vec<(u32, u16, OpenFile)>) {
+    /// Waits for an adopting program, if the keeper has a socket. It will exit with `status`.
+    fn stand_by(&mut self, files: Vec<(u32, u16, OpenFile)>, status: i32) {
         let end = Instant::now().checked_add(self.hello.linger);
         while self.hello.socket.is_some() {
             let left =
@@ -399,7 +408,9 @@ impl Keeping {
             }
             match listener.accept() {
                 Ok(Some((channel, peer))) if peer.is_trusted() => {
-                    if wants_to_adopt(&channel) && self.hand_over(&channel, peer, &files) {
+                    if wants_to_adopt(&channel, left, status)
+                        && self.hand_over(&channel, peer, &files)
+                    {
                         self.log.say(format_args!(
                             "{} files were taken over by a new program",
                             files.len()
@@ -494,8 +505,16 @@ impl Keeping {
 /// Listens for adopting programs, if a path is given.
 fn listen(hello: &Hello) -> Result<Option<Listener>, String> {
     let bind = |path: &PathBuf| {
-        Listener::bind(path)
-            .map_err(|error| format!("could not listen at the socket {}: {error}", path.display()))
+        Listener::bind(path).map_err(|error| {
+            let remedy = match error {
+                BindError::InUse { .. } => {
+                    "; if it is the keeper of a dead program, take over from it, or try again once \
+                     it has ended"
+                }
+                _ => "",
+            };
+            format!("could not listen at the socket {}: {error}{remedy}", path.display())
+        })
     };
     hello.socket.as_ref().map(bind).transpose()
 }
@@ -508,23 +527,41 @@ pub(crate) fn release(file: &OpenFile) {
     }
 }
 
-/// Returns whether a program asks to adopt and knows the layout. Otherwise sends it the reason.
-fn wants_to_adopt(channel: &Channel) -> bool {
+/// Returns whether a program asks to adopt and knows the layout. Otherwise sends it the reason. The
+/// keeper waits for the time `left`, and then exits with `status`.
+fn wants_to_adopt(channel: &Channel, left: Duration, status: i32) -> bool {
     let Ok(Received::Message(message)) = channel.receive(Some(KEEPER_FIRST_WORD)) else {
         return false;
     };
     let reason = match Message::decode(&message.bytes) {
         Ok(Message::Adopt { layout: LAYOUT_VERSION }) => return true,
         Ok(Message::Adopt { layout }) => {
-            format!(
+            let versions = format!(
                 "the arena is of layout version {LAYOUT_VERSION}, and the program knows {layout}"
-            )
+            );
+            of_another_build(&versions, left, status)
+        }
+        Err(malformed @ Malformed::Version(_)) => {
+            of_another_build(&malformed.to_string(), left, status)
         }
         Ok(_) => "expected a request to adopt".to_owned(),
         Err(malformed) => malformed.to_string(),
     };
     say(channel, &Message::Refused { reason }, &[]);
     false
+}
+
+/// Returns the refusal for a program of another build, with the remedy.
+fn of_another_build(versions: &str, left: Duration, status: i32) -> String {
+    let (process, seconds) = (std::process::id(), left.as_secs().saturating_add(1));
+    let (state, remedy) = match status {
+        WRITTEN => ("has written everything", "try again then, or use the program of that build"),
+        _ => ("could not write everything", "the program of that build can take over the rest"),
+    };
+    format!(
+        "{versions}; keeper {process} is of another build, {state}, and ends within {seconds} s: \
+         {remedy}"
+    )
 }
 
 /// Returns the files of descriptors that a keeper holds.
@@ -631,7 +668,9 @@ mod tests {
         let (program, keeper) = Channel::pair().unwrap();
         for (layout, is_known) in [(LAYOUT_VERSION, true), (2, false), (4, false)] {
             program.send(&Message::Adopt { layout }.encode(), &[]).unwrap();
-            assert_eq!(wants_to_adopt(&keeper), is_known);
+            let left = Duration::from_millis(28_500);
+            let status = if layout == 2 { WRITTEN } else { SAVED };
+            assert_eq!(wants_to_adopt(&keeper, left, status), is_known);
             if is_known {
                 continue;
             }
@@ -642,6 +681,9 @@ mod tests {
             };
             let says = format!("layout version {LAYOUT_VERSION}, and the program knows {layout}");
             assert!(reason.contains(&says), "{reason}");
+            let state = if layout == 2 { "has written everything" } else { "could not write" };
+            let keeper = format!("keeper {} is of another build, {state}", std::process::id());
+            assert!(reason.contains(&keeper) && reason.contains("ends within 29 s"), "{reason}");
         }
     }
 
@@ -694,7 +736,7 @@ mod tests {
         let watch = LeaseWatch::new(|_| {}).unwrap();
         let has_lease = file.try_lease(&watch, 0).is_ok();
         let has_lock = matches!(file.try_ofd_lock(), Ok(Lock::Taken));
-        let keeper = std::thread::spawn(move || keeping.stand_by(vec![(0, 1, file)]));
+        let keeper = std::thread::spawn(move || keeping.stand_by(vec![(0, 1, file)], WRITTEN));
         let adopter = Channel::connect(&socket).unwrap();
         adopter.send(&Message::Adopt { layout: LAYOUT_VERSION }.encode(), &[]).unwrap();
         // The descriptors stay open, as a stopped program's would.

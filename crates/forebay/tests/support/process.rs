@@ -23,7 +23,12 @@ pub(crate) fn start_child(test: &str, task: &str) -> Child {
 
 /// As [`start_child`], with a standard error of its own.
 pub(crate) fn start_child_saying(test: &str, task: &str, error: Stdio) -> Child {
-    Command::new(std::env::current_exe().unwrap())
+    start_child_of(&std::env::current_exe().unwrap(), test, task, error)
+}
+
+/// As [`start_child_saying`], of a copy of this program.
+pub(crate) fn start_child_of(program: &Path, test: &str, task: &str, error: Stdio) -> Child {
+    Command::new(program)
         .args(["--exact", test, "--nocapture", "--test-threads=1"])
         .env(TASK, task)
         .stdin(Stdio::null())
@@ -31,6 +36,17 @@ pub(crate) fn start_child_saying(test: &str, task: &str, error: Stdio) -> Child 
         .stderr(error)
         .spawn()
         .unwrap()
+}
+
+/// Replaces a program file by another build of this program: with other bytes at its end.
+pub(crate) fn replace_by_another_build(program: &Path) {
+    // By another process: a child that this one starts meanwhile would have the file open to write,
+    // and then nobody may run it.
+    let line =
+        r#"cp "$2" "$1.new" && cat /proc/sys/kernel/random/uuid >>"$1.new" && mv "$1.new" "$1""#;
+    let this = std::env::current_exe().unwrap();
+    let words = ["-c", line, "sh"].map(OsStr::new);
+    run("/bin/sh", &[&words[..], &[program.as_os_str(), this.as_os_str()]].concat()).unwrap();
 }
 
 /// The task, in a child.

@@ -143,7 +143,9 @@ impl Writeback {
         has(&self.files, inode)
     }
 
-    /// Returns whether the file is to be handed over, so that nothing more of it is sent here.
+    /// Returns whether the file is to be handed over, so that nothing more of it is sent here. A
+    /// flush of pages that it keeps is sent: callers may wait for their memory, and the file stays
+    /// until requests in flight have ended in any case.
     pub(super) fn is_leaving(&self, inode: &Inode) -> bool {
         let held = self.files.get(inode.target.0 as usize).and_then(Option::as_ref);
         held.is_some_and(|held| held.goes_to(self.number).is_some())

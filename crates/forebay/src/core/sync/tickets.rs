@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use forebay_cache::{Reason, TicketId, TicketKind};
+use forebay_cache::{Failure, Reason, TicketId, TicketKind};
 
 use super::{Event, Server, decide};
 use crate::core::base::Base;
@@ -112,6 +112,17 @@ pub(super) fn poll_ticket(
     id: TicketId,
     leads: Leads,
 ) -> TicketState {
+    poll_with(inode, context, id, leads, |state| state.cache.fetch(id))
+}
+
+/// As [`poll_ticket`]. `end` returns the result if the ticket has ended.
+fn poll_with(
+    inode: &Inode,
+    context: &Context<'_>,
+    id: TicketId,
+    leads: Leads,
+    end: impl FnOnce(&mut State) -> Option<std::result::Result<(), Failure>>,
+) -> TicketState {
     let waker = context.waker().clone();
     let mut state = inode.lock();
     if let Err(error) = inode.check_whole(&state) {
@@ -121,7 +132,7 @@ pub(super) fn poll_ticket(
     if state.syncing.take_lead(id) {
         return TicketState::Leads;
     }
-    if let Some(result) = state.cache.fetch(id) {
+    if let Some(result) = end(&mut state) {
         return TicketState::Ended(result.map_err(|failure| inode.failure(failure)));
     }
     if inode.is_closed() || state.service.is_orphaned() {
@@ -194,18 +205,11 @@ impl Ticket {
     /// only once it is fetched.
     pub(crate) fn poll_ended(&self, context: &Context<'_>) -> Poll<()> {
         let id = self.id.expect("a ticket was polled after its end");
-        let mut state = self.inode.lock();
-        let is_served = state.cache.is_waiting(id)
-            && !state.failures.is_interrupted()
-            && !self.inode.is_closed()
-            && !state.service.is_orphaned();
-        if !is_served {
-            return Poll::Ready(());
+        let end = |state: &mut State| (!state.cache.is_waiting(id)).then_some(Ok(()));
+        match poll_with(&self.inode, context, id, Leads::Never, end) {
+            TicketState::Waits => plugged_no_more(Poll::Pending),
+            TicketState::Ended(_) | TicketState::Leads => Poll::Ready(()),
         }
-        let previous = state.syncing.wait(id, Leads::Never, context.waker().clone());
-        drop(state);
-        drop(previous);
-        plugged_no_more(Poll::Pending)
     }
 }
 

@@ -15,6 +15,8 @@ def test_every_call_has_a_coroutine(engine, tmp_path):
         assert await view.append(b" world") == 5
         into = bytearray(5)
         assert await view.read_at(6, into) == 5 and into == b"world"
+        with pytest.raises(TypeError):
+            await view.read_at(0, b"bytes")
         await view.sync_data()
         await view.sync_all()
         await view.write_out()
@@ -28,8 +30,6 @@ def test_every_call_has_a_coroutine(engine, tmp_path):
             await view.sync_data()
         with pytest.raises(FileNotFoundError):
             await engine.asynchronous().open(tmp_path / "none")
-        with pytest.raises(TypeError):
-            await view.read_at(0, b"bytes")
         await engine.asynchronous().shutdown()
 
     asyncio.run(main(), debug=True)

@@ -10,7 +10,7 @@ import pytest
 from conftest import examples
 
 
-@pytest.mark.parametrize("example", examples(), ids=lambda example: example.name)
+@pytest.mark.parametrize("example", list(examples()), ids=lambda example: example.name)
 def test_an_example_runs(example, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = doctest.DocTestRunner().run(example)
@@ -25,6 +25,6 @@ def test_the_stub_has_every_public_name_and_method():
         if name not in stub:
             assert issubclass(member, OSError)
         elif inspect.isclass(member):
-            methods = {node.name for node in stub[name].body if hasattr(node, "name")}
+            methods = {getattr(node, "name", None) or node.target.id for node in stub[name].body}
             inherited = {*dir(object), *dir(forebay.File.__base__), *dir(forebay.Engine.__base__)}
             assert {one for one in vars(member) if one[0] != "_"} - methods <= inherited, name

@@ -17,12 +17,19 @@ class _Loop:
 
     def wake(self):
         for key in self.wakes.take():
-            future = self.waiting.pop(key, None)
+            _, future = self.waiting.pop(key, (None, None))
             if future is not None and not future.done():
                 future.set_result(None)
 
 
 _loops = weakref.WeakKeyDictionary()
+
+
+def abandon():
+    """Ends all operations. An engine that shuts down would wait for those that nobody polls."""
+    for ours in _loops.values():
+        for operation, _ in ours.waiting.values():
+            operation.cancel()
 
 
 async def _run(operation):
@@ -32,7 +39,8 @@ async def _run(operation):
         ours = _loops[loop] = _Loop(loop)
     try:
         while (done := operation.poll(ours.wakes)) is None:
-            future = ours.waiting[operation.key] = loop.create_future()
+            future = loop.create_future()
+            ours.waiting[operation.key] = operation, future
             await future
         return done[0]
     finally:

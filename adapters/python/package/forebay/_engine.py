@@ -8,7 +8,7 @@ import warnings
 import weakref
 
 from . import _forebay
-from ._asynchronous import AsyncEngine, AsyncFile
+from ._asynchronous import AsyncEngine, AsyncFile, abandon
 
 _MODES = {"r", "r+", "w", "w+", "x", "x+", "a", "a+"}
 _engines = weakref.WeakSet()
@@ -18,6 +18,7 @@ os.register_at_fork(after_in_child=_forebay.forked)
 @atexit.register
 def _end():
     """Writes out what unclosed files hold, while threads of the engines still run."""
+    abandon()
     for engine in list(_engines):
         try:
             engine.shutdown()
@@ -78,7 +79,8 @@ class Engine(_forebay.Engine):
     def shutdown(self, timeout=60):
         """Writes everything out and stops the engine. Its files then raise `ShutdownError`.
 
-        Raises `TimeoutError` if the device needs more than `timeout` seconds.
+        Raises `TimeoutError` if the device needs more than `timeout` seconds. A write of a coroutine
+        that no loop runs holds it up, too: let tasks end before.
         """
         self.stop(timeout)
 
@@ -233,7 +235,8 @@ class Batch:
     ...         written = b.write(b"first, ") + b.write(b"second")
     ...     os.path.exists("a")
     False
-    >>> open("b").read()
+    >>> with open("b") as b:
+    ...     b.read()
     'first, second'
     """
 

@@ -13,7 +13,9 @@ def engine():
 
 def examples():
     """The examples of all docstrings."""
-    modules = [forebay, forebay._engine, forebay._asynchronous]
+    import forebay.fsspec
+
+    modules = [forebay, forebay._engine, forebay._asynchronous, forebay._checkpoint, forebay.fsspec]
     finder = doctest.DocTestFinder()
     for module in modules:
         names = {**vars(module), "forebay": forebay}

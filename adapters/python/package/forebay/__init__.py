@@ -20,6 +20,7 @@ raised: nothing that was accepted is lost. A child made by `fork` gets `ForkedEr
 """
 
 from ._asynchronous import AsyncEngine, AsyncFile
+from ._checkpoint import Checkpoint, NewCheckpoint, checkpoint, latest
 from ._engine import Batch, BatchFile, Engine, File
 from ._forebay import CommitError, ForkedError, PoisonedError, ShutdownError, SyncManyError
 
@@ -28,11 +29,15 @@ __all__ = [
     "AsyncFile",
     "Batch",
     "BatchFile",
+    "Checkpoint",
     "CommitError",
     "Engine",
     "File",
     "ForkedError",
+    "NewCheckpoint",
     "PoisonedError",
     "ShutdownError",
     "SyncManyError",
+    "checkpoint",
+    "latest",
 ]

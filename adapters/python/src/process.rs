@@ -8,13 +8,13 @@ use crate::failure::Failure;
 /// Number of forks between the first process and this one.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
-/// Marks this process as a child, in which all objects made before are those of the parent.
+/// Marks this process as a child. All objects that exist already belong to its parent.
 #[pyo3::pyfunction]
 pub(crate) fn forked() {
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// The process in which an object was made.
+/// The process that made an object.
 #[derive(Clone, Copy)]
 pub(crate) struct Birth(u64);
 

@@ -71,8 +71,9 @@ def test_libraries_take_it_for_a_file(engine, tmp_path):
             archive.writestr("one", b"1" * 100_000)
         with zipfile.ZipFile(file) as archive:
             assert archive.read("one") == b"1" * 100_000
-    with engine.open(tmp_path / "tar", "wb") as file, tarfile.open(fileobj=file, mode="w") as archive:
-        archive.add(tmp_path / "zip", "zip")
+    with engine.open(tmp_path / "tar", "wb") as file:
+        with tarfile.open(fileobj=file, mode="w") as archive:
+            archive.add(tmp_path / "zip", "zip")
     with engine.open(tmp_path / "tar") as file, tarfile.open(fileobj=file) as archive:
         assert archive.getnames() == ["zip"]
     with io.TextIOWrapper(engine.open(tmp_path / "text", "wb"), "utf-8") as text:

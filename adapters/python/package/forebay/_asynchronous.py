@@ -1,5 +1,4 @@
-"""The calls that wait, as coroutines. No thread waits for them: a waker of the engine wakes the loop.
-"""
+"""The calls that wait, as coroutines. No thread waits: a waker of the engine wakes the loop."""
 
 import asyncio
 import weakref

@@ -74,7 +74,7 @@ def _manifest(directory):
 
 
 def checkpoint(directory, engine=None):
-    """Begins a checkpoint that replaces the latest one of a directory: `with` its end it is durable.
+    """Begins a checkpoint that replaces the latest one of a directory. At its end it is durable.
 
     A failure at any time, also of the machine, leaves the previous checkpoint whole or has the new
     one whole. Files go past the cache of the engine, with 32 MiB of memory for all together.

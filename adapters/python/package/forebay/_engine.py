@@ -79,8 +79,8 @@ class Engine(_forebay.Engine):
     def shutdown(self, timeout=60):
         """Writes everything out and stops the engine. Its files then raise `ShutdownError`.
 
-        Raises `TimeoutError` if the device needs more than `timeout` seconds. A write of a coroutine
-        that no loop runs holds it up, too: let tasks end before.
+        Raises `TimeoutError` if the device needs more than `timeout` seconds. A coroutine's write
+        that no loop polls holds it up, too: let tasks end before.
         """
         self.stop(timeout)
 
@@ -91,10 +91,11 @@ class Engine(_forebay.Engine):
         self.shutdown()
 
 
-def _opening(path, mode, permissions=0o666, uncached=None, temporary=False, assume_exclusive=False):
+def _opening(path, mode, permissions=0o666, uncached=None, temporary=False,
+             assume_exclusive=False):
     kind = mode.replace("b", "", 1)
     if kind not in _MODES:
-        raise ValueError(f"invalid mode {mode!r}: files are binary, as 'rb', 'r+b', 'wb', 'xb', 'ab'")
+        raise ValueError(f"invalid mode {mode!r}; files are binary: 'rb', 'r+b', 'wb', 'xb', 'ab'")
     return {
         "path": os.fsencode(path), "mode": kind, "permissions": permissions, "uncached": uncached,
         "temporary": temporary, "assume_exclusive": assume_exclusive,

@@ -111,7 +111,7 @@ class ForebayFileSystem(LocalFileSystem):
             handle = (own or self.transaction.batch)._handle.create(os.fsencode(path), mode == "xb")
             return _New(handle, path, own)
         if not autocommit:
-            raise ValueError(f"mode {mode!r} in a transaction: only new files are published together")
+            raise ValueError(f"mode {mode!r} in a transaction: only new files can be in it")
         opening = _opening(path, mode)
         return _Changed(self.engine.open_handle(opening), path, opening["mode"])
 

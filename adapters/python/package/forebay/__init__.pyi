@@ -1,7 +1,9 @@
 import os
-from collections.abc import Buffer, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from io import RawIOBase
 from typing import Any
+
+from typing_extensions import Buffer
 
 from ._forebay import (
     CommitError as CommitError,

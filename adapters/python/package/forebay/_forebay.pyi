@@ -1,5 +1,3 @@
-from collections.abc import Sequence
-
 class PoisonedError(OSError):
     """A flush failed, so data since the last successful sync may be lost."""
 

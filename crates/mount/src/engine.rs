@@ -1,8 +1,8 @@
 //! The engine of a mount: that of a process that has died, with its files and its cache, or a new
 //! one.
 //!
-//! A mount of another build cannot take over. It waits until the keeper has ended, which has written
-//! everything by then.
+//! A mount of another build cannot take over. It waits until the keeper has ended, and has written
+//! everything.
 
 use std::io;
 use std::path::PathBuf;

@@ -65,8 +65,8 @@ pub(crate) const CACHE_BYTES: u64 = 1 << 30;
 /// With less memory than for this cache, the engine's own default holds: its smallest cache.
 pub(crate) const CACHE_LEAST: u64 = 16 << 20;
 
-/// Time for the end of a keeper that a mount cannot take over from: it waits for 30 s once everything
-/// is written.
+/// Time for the end of a keeper that a mount cannot take over from. The keeper waits for 30 s once
+/// everything is written.
 pub(crate) const KEEPER_ENDS: Duration = Duration::from_secs(40);
 
 /// Timeout of the engine's shutdown at the end of a mount.

@@ -7,16 +7,16 @@ from . import _forebay
 
 
 class _Loop:
-    """Operations of one event loop that wait to be polled again."""
+    """Operations of one event loop that have been polled and not ended."""
 
     def __init__(self, loop):
         self.wakes = _forebay.Wakes()
-        self.waiting = {}
+        self.running = {}
         loop.add_reader(self.wakes.fileno(), self.wake)
 
     def wake(self):
         for key in self.wakes.take():
-            _, future = self.waiting.pop(key, (None, None))
+            _, future = self.running.get(key, (None, None))
             if future is not None and not future.done():
                 future.set_result(None)
 
@@ -27,7 +27,7 @@ _loops = weakref.WeakKeyDictionary()
 def abandon():
     """Ends all operations. An engine that shuts down would wait for those that nobody polls."""
     for ours in _loops.values():
-        for operation, _ in ours.waiting.values():
+        for operation, _ in ours.running.values():
             operation.cancel()
 
 
@@ -39,11 +39,11 @@ async def _run(operation):
     try:
         while (done := operation.poll(ours.wakes)) is None:
             future = loop.create_future()
-            ours.waiting[operation.key] = operation, future
+            ours.running[operation.key] = operation, future
             await future
         return done[0]
     finally:
-        ours.waiting.pop(operation.key, None)
+        ours.running.pop(operation.key, None)
         operation.cancel()
 
 

@@ -495,12 +495,17 @@ fn contract_09_and_21_a_full_file_system_and_what_is_saved_of_it() {
     drop(other);
     // As a later version saves it: it stays for that one. As the version before does.
     let file = OpenOptions::new().write(true).open(&image).unwrap();
-    let number =
-        |version: u8| [&b"FOREBAY"[..], &[version], &u64::from(version).to_ne_bytes()].concat();
-    file.write_all_at(&number(4), 0).unwrap();
+    let saved = file.metadata().unwrap().modified().unwrap();
+    let set_version = |version: u8| {
+        let number = [&b"FOREBAY"[..], &[version], &u64::from(version).to_ne_bytes()].concat();
+        file.write_all_at(&number, 0).unwrap();
+        // The time of saving.
+        file.set_modified(saved).unwrap();
+    };
+    set_version(4);
     let later = recover(&image, Run::Real).unwrap_err().to_string();
     assert!(later.contains("version 4") && later.contains("reads 2 to 3"), "{later}");
-    file.write_all_at(&number(2), 0).unwrap();
+    set_version(2);
     let done = recover(&image, Run::Real).unwrap();
     assert!(done.len() == 1 && done[0].result.is_ok(), "{done:?}");
     assert_on_disk(&path, &pattern(5, LENGTH), "after the recovery");

@@ -136,3 +136,16 @@ pub(crate) fn is_root() -> bool {
 pub(crate) fn bytes(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 31 + at / 251) as u8).collect()
 }
+
+/// The inode of the program that a process runs.
+pub(crate) fn build_of(process: i32) -> u64 {
+    fs::metadata(format!("/proc/{process}/exe")).unwrap().ino()
+}
+
+/// The keeper of the engine of a mount.
+pub(crate) fn keeper_of(server: i32) -> Option<i32> {
+    let tasks = fs::read_dir(format!("/proc/{server}/task")).unwrap().flatten();
+    let mut children =
+        tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    children.find_map(|children| children.split_whitespace().next()?.parse().ok())
+}

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use forebay_block::random::{Random, mix};
 use forebay_uring::passing::{Listener, Received};
 
-use crate::place::{FOREBAY, Place, bytes, has_ended, run, wait_until};
+use crate::place::{FOREBAY, Place, build_of, bytes, has_ended, keeper_of, run, wait_until};
 
 const WRITERS: usize = 3;
 
@@ -228,18 +228,6 @@ fn replace_by_another_build(program: &Path) {
         r#"cp "$2" "$1.new" && cat /proc/sys/kernel/random/uuid >>"$1.new" && mv "$1.new" "$1""#;
     let (code, _, err) = run(&["/bin/sh", "-c", line, "sh", program.to_str().unwrap(), FOREBAY]);
     assert_eq!(code, Some(0), "{err}");
-}
-
-/// The inode of the program that a process runs.
-fn build_of(process: i32) -> u64 {
-    fs::metadata(format!("/proc/{process}/exe")).unwrap().ino()
-}
-
-fn keeper_of(server: i32) -> Option<i32> {
-    let tasks = fs::read_dir(format!("/proc/{server}/task")).unwrap().flatten();
-    let mut children =
-        tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
-    children.find_map(|children| children.split_whitespace().next()?.parse().ok())
 }
 
 /// A mount whose program file is replaced while it runs starts its next keeper of the old build.

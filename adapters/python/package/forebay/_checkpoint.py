@@ -12,7 +12,7 @@ import json
 import os
 import re
 
-from ._engine import Engine
+from ._engine import Committing, Engine
 
 _MANIFEST = "checkpoint.json"
 _FORMAT = "forebay checkpoint 1"
@@ -92,7 +92,7 @@ def checkpoint(directory, engine=None):
     return NewCheckpoint(os.fsdecode(directory), engine)
 
 
-class NewCheckpoint:
+class NewCheckpoint(Committing):
     """A checkpoint that is being written. Threads may share it."""
 
     def __init__(self, directory, engine):
@@ -182,12 +182,3 @@ class NewCheckpoint:
             self._lock = None
         if self._own is not None:
             self._own.shutdown()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, *exception):
-        if kind is None:
-            self.commit()
-        else:
-            self.discard()

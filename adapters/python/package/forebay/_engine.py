@@ -102,7 +102,18 @@ def _opening(path, mode, permissions=0o666, uncached=None, temporary=False,
     }
 
 
-class File(io.RawIOBase):
+class _Raw(io.RawIOBase):
+    """A file object over a native handle."""
+
+    def _close(self):
+        if not self.closed:
+            try:
+                self._handle.close()
+            finally:
+                super().close()
+
+
+class File(_Raw):
     """An open file of an engine: a raw binary file object, with calls at an offset beside.
 
     It needs no `io.BufferedWriter`: a small write is a copy into the memory of the engine, and a
@@ -213,11 +224,7 @@ class File(io.RawIOBase):
 
     def close(self):
         """Writes the file out, closes it, and raises the last errors. It is not a sync."""
-        if not self.closed:
-            try:
-                self._handle.close()
-            finally:
-                super().close()
+        self._close()
 
     def __del__(self):
         # The handle starts its writing when it is dropped; `Engine.late_errors` has its errors.
@@ -225,7 +232,20 @@ class File(io.RawIOBase):
             warnings.warn(f"unclosed file {self!r}", ResourceWarning, source=self)
 
 
-class Batch:
+class Committing:
+    """A context manager whose block ends with a commit, or by an exception without one."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *exception):
+        if kind is None:
+            self.commit()
+        else:
+            self.discard()
+
+
+class Batch(Committing):
     """New files that become durable and get their names together: `with engine.batch() as batch`.
 
     The end of the block commits. An exception publishes nothing. Threads may share a batch.
@@ -273,17 +293,8 @@ class Batch:
         """Publishes nothing and removes the files."""
         self._handle.discard()
 
-    def __enter__(self):
-        return self
 
-    def __exit__(self, kind, *exception):
-        if kind is None:
-            self.commit()
-        else:
-            self.discard()
-
-
-class BatchFile(io.RawIOBase):
+class BatchFile(_Raw):
     """New file of a `Batch`, written in order. It must be closed before the commit.
 
     A file that is not closed, or whose block ends with an exception, prevents the commit.
@@ -314,11 +325,7 @@ class BatchFile(io.RawIOBase):
 
     def close(self):
         """Declares the file complete."""
-        if not self.closed:
-            try:
-                self._handle.close()
-            finally:
-                super().close()
+        self._close()
 
     def discard(self):
         """Drops the file. Its batch can then not be committed."""

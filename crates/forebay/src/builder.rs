@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use forebay_cache::limits::PAGE;
-use forebay_uring::{Arena, Buffers, ForkGuard};
+use forebay_uring::{Arena, Buffers};
 
 use crate::core::engine::Engine;
 use crate::core::error::{Error, ErrorKind, Result};
@@ -179,8 +179,6 @@ impl Builder {
             "could not allocate {} bytes for buffers",
             settings.buffer_bytes
         )))?;
-        let fork = ForkGuard::new()
-            .map_err(failed("could not allocate the page that detects a fork".to_owned()))?;
         let started =
             self.keeper.map(|keeper| Started::start(keeper, &arena, on_trial)).transpose()?;
         let (keeper, watch) = started.map(Started::split).unzip();
@@ -190,7 +188,6 @@ impl Builder {
             buffers,
             settings,
             on_error: self.on_error,
-            fork,
             keeper,
         };
         let watch = move |shared: &Arc<Shared>| watch.map_or(Ok(()), |watch| watch(shared));

@@ -20,8 +20,8 @@ pub(crate) use forebay_uring::frames::{MOST_PARTS, Part};
 pub(crate) use forebay_uring::probe::{jiffy, memory_limit};
 pub(crate) use forebay_uring::{
     Access, AlignedMemory, Alignment, Alive, Arena, Backend, BackendError, Buffers, Coverage,
-    Create, Direct, Extents, FILE_RECORDS, FileRecord, ForkGuard, FrameState, Geometry, Header,
-    How, Identity, Inline, Kind, LeaseWatch, Lock, Memory, Named, OpenDirectory, OpenFile, Opened,
+    Create, Direct, Extents, FILE_RECORDS, FileRecord, FrameState, Geometry, Header, Home, How,
+    Identity, Inline, Kind, LeaseWatch, Lock, Memory, Named, OpenDirectory, OpenFile, Opened,
     Piece, PrivateFile, Replace, Rewrite, Truncate, Waker,
 };
 /// Time in an attribute of a file.

@@ -3,11 +3,14 @@
 
 mod support;
 
-use std::path::PathBuf;
+use std::future::Future as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, ErrorKind, File, Options};
+use forebay::{Batch, Engine, ErrorKind, File, Options};
 use forebay_block::random::Random;
 use support::mount::{FileSystem, Mount};
 use support::{MIB, eventually, how, kind_of, pattern, process, within};
@@ -246,4 +249,76 @@ fn contract_14_in_a_forked_child_every_call_is_an_error() {
     assert!(output.status.success() && said.contains("@ done"), "{said}");
     let found = std::fs::read(&path).unwrap();
     assert!(found[..300_000] == pattern(1, 300_000) && found[300_000..] == pattern(2, 300_000));
+}
+
+/// Other threads use the file and the batch all the time, so at some of the forks one of them has
+/// the lock that a drop in the child would take.
+#[test]
+fn child_that_forks_beside_other_threads() {
+    let Some(path) = process::task() else { return };
+    let engine = small_engine();
+    let file = engine.open(&path, &how::create()).unwrap();
+    let (batch, is_over) = (engine.batch(), AtomicBool::new(false));
+    let missing = Path::new(&path).with_file_name("missing");
+    let status = std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    file.read_at(&mut [0; 10], 0).unwrap();
+                    batch.remove(&missing).unwrap_err();
+                }
+            });
+        }
+        let forks = (0..300).map(|fork| status_of_a_dropping_child(&file, &batch, fork));
+        let status = forks.into_iter().find(|status| *status != 0);
+        is_over.store(true, Ordering::Relaxed);
+        status
+    });
+    assert_eq!(status, None, "a child waited for a thread that it does not have");
+    file.close().unwrap();
+    engine.shutdown(SOON).unwrap();
+    process::report(format_args!("done"));
+}
+
+/// Returns how a forked child ends that drops calls which its parent has begun, and the batch.
+fn status_of_a_dropping_child(file: &File, batch: &Batch, fork: u64) -> libc::c_int {
+    file.write_at(&[1; 5000], fork * 5000).unwrap();
+    let mut sync = Box::pin(file.asynchronous().sync_data());
+    let mut write_out = Box::pin(file.asynchronous().write_out());
+    let context = &mut Context::from_waker(Waker::noop());
+    // They may have ended already.
+    let _ = (sync.as_mut().poll(context), write_out.as_mut().poll(context));
+    // SAFETY: no lock of this program's own is held; the C library readies its allocator for the
+    // child.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        // SAFETY: it ends a child that waits for ever, and takes no memory.
+        unsafe { libc::alarm(10) };
+        drop((sync, write_out));
+        // SAFETY: the child has no other thread, and does not use the batch after this.
+        drop(unsafe { std::ptr::read(batch) });
+        // SAFETY: ends the child at once, without what the parent would do at its end.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = -1;
+    // SAFETY: it is our child, and the status is written during the call.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    status
+}
+
+#[test]
+fn contract_14_a_forked_child_drops_what_its_parent_uses() {
+    if process::task().is_some() {
+        return;
+    }
+    let directory = support::directory();
+    let path = directory.path().join("file");
+    let child =
+        process::start_child("child_that_forks_beside_other_threads", path.to_str().unwrap());
+    let output = within(Duration::from_secs(60), "the forking child", move || {
+        child.wait_with_output().unwrap()
+    });
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("@ done"), "{said}");
 }

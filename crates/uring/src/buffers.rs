@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_block::limits::PAGE;
 
-use crate::fork::ForkGuard;
+use crate::fork::Home;
 use crate::mapping::Mapping;
 
 /// Pool of buffers of a fixed total size.
@@ -28,7 +28,7 @@ use crate::mapping::Mapping;
 pub struct Buffers {
     memory: Mapping,
     pages: usize,
-    fork: ForkGuard,
+    home: Home,
     /// Free runs: first page, pages.
     free: Mutex<BTreeMap<usize, usize>>,
 }
@@ -45,7 +45,7 @@ impl Buffers {
         }
         let memory = Mapping::private(pages * PAGE)?;
         let free = Mutex::new(BTreeMap::from([(0, pages)]));
-        Ok(Arc::new(Self { memory, pages, fork: ForkGuard::new()?, free }))
+        Ok(Arc::new(Self { memory, pages, home: Home::here(), free }))
     }
 
     /// Takes a piece of `bytes` bytes, or returns `None` if there is no contiguous room.
@@ -130,7 +130,7 @@ impl Piece {
 
     /// The mapping is not there in a forked child: better a message than a signal.
     fn assert_here(&self) {
-        assert!(self.buffers.fork.is_parent(), "a buffer of the parent's, used in a forked child");
+        assert!(self.buffers.home.is_here(), "a buffer of the parent's, used in a forked child");
     }
 }
 
@@ -157,7 +157,7 @@ impl Drop for Piece {
     fn drop(&mut self) {
         // A forked child has a copy of the lock, perhaps as somebody else held it, and no use for
         // what it guards.
-        if self.pages > 0 && self.buffers.fork.is_parent() {
+        if self.pages > 0 && self.buffers.home.is_here() {
             self.buffers.give_run(self.first, self.pages);
         }
     }

@@ -95,7 +95,7 @@ pub use enter::Enters;
 pub use extents::Extents;
 pub use file::{Identity, Kind, OpenFile};
 pub use fixed::Register;
-pub use fork::ForkGuard;
+pub use fork::Home;
 pub use free_space::FreeSpace;
 pub use geometry::Geometry;
 pub use header::{FrameState, Header};

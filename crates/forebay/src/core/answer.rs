@@ -2,7 +2,7 @@
 //!
 //! The future of a call may be dropped at any time, which does not stop the call. Then its result
 //! reaches nobody, and an error must not be lost with it: an [`Undelivered`] error goes to a
-//! keeper.
+//! keeper. In a forked child the parent has it.
 //!
 //! Absent here: the tickets of cached files (`sync/tickets.rs`). The cache has their results: it
 //! ends many of them at once, by epochs and under the lock of the file.
@@ -10,6 +10,7 @@
 use std::task::{Context, Poll, Waker};
 
 use crate::core::error::Error;
+use crate::platform::Home;
 use crate::platform::sync::{Mutex, MutexGuard};
 
 /// Result of a call, given once and returned once.
@@ -98,11 +99,12 @@ pub(crate) trait Keeps {
 pub(crate) struct Undelivered<K: Keeps> {
     keeps: K,
     result: Result<(), Error>,
+    home: Home,
 }
 
 impl<K: Keeps> Undelivered<K> {
     pub(crate) fn new(keeps: K, result: Result<(), Error>) -> Self {
-        Self { keeps, result }
+        Self { keeps, result, home: Home::here() }
     }
 
     /// Returns the result to the caller.
@@ -113,7 +115,10 @@ impl<K: Keeps> Undelivered<K> {
 
 impl<K: Keeps> Drop for Undelivered<K> {
     fn drop(&mut self) {
-        if let Err(error) = std::mem::replace(&mut self.result, Ok(())) {
+        let is_kept = self.home.is_here();
+        if let Err(error) = std::mem::replace(&mut self.result, Ok(()))
+            && is_kept
+        {
             self.keeps.keep(error);
         }
     }

@@ -21,7 +21,7 @@ use crate::core::share::subtract;
 use crate::core::stats::Counters;
 use crate::core::user_code;
 use crate::platform::sync::Mutex;
-use crate::platform::{Arena, Buffers, ForkGuard};
+use crate::platform::{Arena, Buffers, Home};
 
 /// Callback for errors that no caller waits for.
 pub(crate) type OnError = Box<dyn Fn(&Error) + Send + Sync>;
@@ -38,7 +38,7 @@ pub(crate) struct Base {
     pub(crate) keeper: Option<Box<dyn Standby>>,
     /// The options.
     pub(crate) settings: Mutex<Options>,
-    fork: ForkGuard,
+    home: Home,
     /// Generation of the file that is opened next.
     generation: AtomicU16,
     stopping: AtomicBool,
@@ -68,13 +68,12 @@ pub(crate) struct Parts {
     pub(crate) buffers: Arc<Buffers>,
     pub(crate) settings: Options,
     pub(crate) on_error: OnError,
-    pub(crate) fork: ForkGuard,
     pub(crate) keeper: Option<Box<dyn Standby>>,
 }
 
 impl Base {
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { arena, is_survived, buffers, settings, on_error, fork, keeper } = parts;
+        let Parts { arena, is_survived, buffers, settings, on_error, keeper } = parts;
         Self {
             pool: Pool::new(arena, is_survived),
             buffers,
@@ -82,7 +81,7 @@ impl Base {
             counters: Counters::default(),
             on_error,
             keeper,
-            fork,
+            home: Home::here(),
             generation: AtomicU16::new(1),
             stopping: AtomicBool::new(false),
             uncached: AtomicBool::new(settings.uncached),
@@ -96,7 +95,7 @@ impl Base {
 
     /// Returns whether the calling process is the one that made the engine.
     pub(crate) fn is_parent(&self) -> bool {
-        self.fork.is_parent()
+        self.home.is_here()
     }
 
     /// Checks whether calls may be served.

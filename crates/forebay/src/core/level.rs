@@ -22,8 +22,8 @@ use crate::core::share::Crossed;
 use crate::core::share::subtract;
 use crate::core::space::volume::Volume;
 use crate::core::user_code;
-use crate::platform::clock;
 use crate::platform::sync::Mutex;
+use crate::platform::{Home, clock};
 
 /// Level of dirty pages.
 #[derive(Debug)]
@@ -41,6 +41,7 @@ pub(crate) struct Level {
     longest_wait: AtomicU64,
     waiting: Mutex<Waiting>,
     queued: AtomicU64,
+    home: Home,
 }
 
 /// Waiting writers.
@@ -150,6 +151,7 @@ impl Level {
             longest_wait: AtomicU64::new(0),
             waiting: Mutex::default(),
             queued: AtomicU64::new(0),
+            home: Home::here(),
         }
     }
 
@@ -464,7 +466,7 @@ impl Queued {
 
 impl Drop for Queued {
     fn drop(&mut self) {
-        if self.taken == Taken::Yes {
+        if self.taken == Taken::Yes || !self.level.home.is_here() {
             return;
         }
         let mut waiting = self.level.lock();

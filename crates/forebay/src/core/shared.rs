@@ -311,8 +311,4 @@ impl ErrorSink for Shared {
     fn report(&self, error: &Error) {
         self.base.report(error);
     }
-
-    fn is_parent(&self) -> bool {
-        self.base.is_parent()
-    }
 }

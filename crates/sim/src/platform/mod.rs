@@ -20,8 +20,8 @@ pub use file::{OpenFile, Opened};
 pub use forebay_uring::frames::{MOST_PARTS, Part};
 pub use forebay_uring::{
     Access, AlignedMemory, Alignment, Alive, Arena, BackendError, Buffers, Choice, Coverage,
-    Create, Direct, Extents, FILE_RECORDS, FileRecord, ForkGuard, FrameState, Geometry, Header,
-    How, Identity, Kind, Lock, Memory, Named, Piece, Replace, Rewrite, Status, Times, Truncate,
+    Create, Direct, Extents, FILE_RECORDS, FileRecord, FrameState, Geometry, Header, Home, How,
+    Identity, Kind, Lock, Memory, Named, Piece, Replace, Rewrite, Status, Times, Truncate,
 };
 pub use lease::LeaseWatch;
 pub use private_file::PrivateFile;

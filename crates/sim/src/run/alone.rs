@@ -12,7 +12,7 @@ use crate::core::engine::Engine;
 use crate::core::error::Error;
 use crate::core::options::Options;
 use crate::core::shared::{Parts, Shared};
-use crate::platform::{Arena, Buffers, ForkGuard};
+use crate::platform::{Arena, Buffers};
 use crate::random::PerMille;
 use crate::trace::Tracing;
 use crate::world::machine::{self, MachinePlan};
@@ -102,7 +102,6 @@ fn start(frames: u32, settings: Options, on_error: OnError) -> Engine {
         buffers: Buffers::new(1 << 20).expect("memory"),
         settings,
         on_error,
-        fork: ForkGuard::new().expect("memory"),
         keeper: None,
     };
     Engine::assemble(parts, |_: &Arc<Shared>| Ok(())).expect("a calm machine")

@@ -15,7 +15,7 @@ use crate::core::options::{Contexts, Measuring, Options, Prealloc};
 use crate::core::recovery::Standby;
 use crate::core::shared::{Parts, Shared};
 use crate::plan::Plan;
-use crate::platform::{Arena, Buffers, ForkGuard};
+use crate::platform::{Arena, Buffers};
 use crate::run::keeper::Keeper;
 use crate::run::stage::{Heard, Stage};
 use crate::world::{self, Process};
@@ -106,7 +106,6 @@ pub(super) fn assemble(
             world::trace(format_args!("reported: {error}"));
             heard.add(error.kind());
         }),
-        fork: ForkGuard::new().expect("memory"),
         keeper,
     };
     let mut kept = None;

@@ -109,11 +109,12 @@ impl Inner {
 
     /// Ends a batch that was not committed. A child made by `fork` leaves it to its parent.
     pub(super) fn end(&self) {
-        let (steps, places) = self.close();
-        if self.shared.is_parent() {
-            self.flushing.give_up();
-            undo(steps.iter(), places);
+        if !self.shared.is_parent() {
+            return;
         }
+        let (steps, places) = self.close();
+        self.flushing.give_up();
+        undo(steps.iter(), places);
     }
 }
 

@@ -10,7 +10,7 @@ use crate::core::error::{Error, Result};
 use crate::core::open::common::Common;
 use crate::core::share::subtract;
 use crate::platform::sync::{Mutex, MutexGuard};
-use crate::platform::{Alignment, Kind};
+use crate::platform::{Alignment, Home, Kind};
 
 /// A direct file. Its length is stored only here, for all handles and the context.
 #[derive(Debug)]
@@ -86,15 +86,13 @@ pub(crate) trait ErrorSink: Send + Sync {
 
     /// Reports an error to the callback of the engine.
     fn report(&self, error: &Error);
-
-    /// Returns whether the calling process is the one that made the engine.
-    fn is_parent(&self) -> bool;
 }
 
 /// Unreported errors of a handle: the first error of a write or flush whose future was dropped.
 #[derive(Debug)]
 pub(crate) struct Handle {
     engine: Weak<dyn ErrorSink>,
+    home: Home,
     unreported: Mutex<Unreported>,
 }
 
@@ -110,7 +108,7 @@ struct Unreported {
 impl Handle {
     pub(crate) fn new(engine: &Arc<impl ErrorSink + 'static>) -> Self {
         let engine: Weak<dyn ErrorSink> = Arc::<_>::downgrade(engine) as _;
-        Self { engine, unreported: Mutex::default() }
+        Self { engine, home: Home::here(), unreported: Mutex::default() }
     }
 
     /// Keeps an error until the next sync. If there will be none, the engine reports it.
@@ -158,7 +156,7 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         // In a forked child the parent reports them.
-        if self.engine.upgrade().is_none_or(|engine| engine.is_parent()) {
+        if self.home.is_here() {
             self.leave();
         }
     }

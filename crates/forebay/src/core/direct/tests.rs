@@ -32,7 +32,7 @@ use crate::core::table::AnyInode;
 use crate::core::threads;
 use crate::platform::sync::Mutex;
 use crate::platform::{
-    Access, AlignedMemory, Arena, Backend, Buffers, Choice, Create, ForkGuard, How, Truncate,
+    Access, AlignedMemory, Arena, Backend, Buffers, Choice, Create, How, Truncate,
 };
 
 const BLOCK: u64 = 512;
@@ -67,7 +67,6 @@ impl Bench {
             settings,
             on_error: Box::new(move |error| report.lock().send(error.kind()).unwrap()),
             keeper: None,
-            fork: ForkGuard::new().unwrap(),
         };
         // There is no thread: messages to the first context arrive in the test.
         let shared = Arc::new(Shared::new(parts, Box::new(contexts)));

@@ -182,6 +182,9 @@ pub(super) fn wait_for(
 impl Drop for Last {
     fn drop(&mut self) {
         if !self.shared.is_parent() {
+            // The parts leave what the parent uses, and some of them cannot be dropped without its
+            // threads.
+            std::mem::forget(Arc::clone(&self.0));
             return;
         }
         if !thread::is_ours() {

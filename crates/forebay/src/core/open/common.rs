@@ -25,7 +25,7 @@ use crate::core::threads::Workers;
 use crate::core::user_code;
 use crate::platform::sync::Mutex;
 use crate::platform::thread;
-use crate::platform::{Direct, Identity, OpenFile};
+use crate::platform::{Direct, Home, Identity, OpenFile};
 
 /// An open file, without what its strategy adds.
 #[derive(Debug)]
@@ -33,6 +33,7 @@ pub(crate) struct Common {
     pub(crate) target: Target,
     pub(crate) identity: Identity,
     pub(crate) path: PathBuf,
+    home: Home,
     pub(crate) file: Arc<OpenFile>,
     /// The thread for calls that may block on its file system.
     pub(crate) aside: Arc<Workers>,
@@ -54,6 +55,7 @@ impl Common {
             target,
             identity: file.identity(),
             path,
+            home: Home::here(),
             file: Arc::new(file),
             aside,
             interruptions: AtomicU32::new(0),
@@ -78,6 +80,11 @@ impl Common {
             Direct::Yes => "direct".to_owned(),
             Direct::Refused(reason) => format!("buffered: {reason}"),
         }
+    }
+
+    /// Returns whether the calling process opened the file. A forked child takes none of its locks.
+    pub(crate) fn is_here(&self) -> bool {
+        self.home.is_here()
     }
 
     /// Returns whether the file is closed.

@@ -49,6 +49,9 @@ pub(crate) struct Allocated(Arc<Inode>);
 
 impl Drop for Allocated {
     fn drop(&mut self) {
+        if !self.0.is_here() {
+            return;
+        }
         let mut state = self.0.lock();
         if !state.failures.is_interrupted() {
             state.cache.end_allocated_write();

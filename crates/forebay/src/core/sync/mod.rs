@@ -231,7 +231,7 @@ impl Future for SyncCall<'_> {
 
 impl Drop for SyncCall<'_> {
     fn drop(&mut self) {
-        let Some(id) = self.id else { return };
+        let Some(id) = self.id.filter(|_| self.inode.is_here()) else { return };
         self.shared.change(self.inode, |file| {
             abandon(file, id);
             if file.syncing.is_led_by(id) {

@@ -234,7 +234,7 @@ impl Future for Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        let Some(id) = self.id else { return };
+        let Some(id) = self.id.filter(|_| self.inode.is_here()) else { return };
         let mut state = self.inode.lock();
         let ended = self.reports.as_ref().and_then(|shared| Some((shared, state.cache.fetch(id)?)));
         abandon(&mut state, id);

@@ -272,7 +272,9 @@ impl Drop for OwnedTurn {
 
 impl Drop for AppendTurn<'_> {
     fn drop(&mut self) {
-        end_append(self.0);
+        if self.0.is_here() {
+            end_append(self.0);
+        }
     }
 }
 

@@ -70,6 +70,9 @@ impl<'a> FileHold<'a> {
 
 impl Drop for FileHold<'_> {
     fn drop(&mut self) {
+        if !self.inode.is_here() {
+            return;
+        }
         self.shared.change(self.inode, |file| {
             if !file.failures.is_interrupted() {
                 file.cache.end_discard();

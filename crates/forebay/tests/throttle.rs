@@ -5,10 +5,10 @@ mod support;
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::task::Poll;
-use std::time::Duration;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
-use forebay::{Engine, Options};
+use forebay::{Engine, ErrorKind, Options};
 use support::how;
 
 /// A small cache whose pages are never written for their age, so only another cause of writeback
@@ -51,6 +51,36 @@ fn contract_12_quiet_files_give_their_room_back() {
     files.into_iter().for_each(|file| file.close().unwrap());
     engine.shutdown(Duration::from_secs(10)).unwrap();
     assert_eq!(engine.stats().dirty_bytes, 0);
+}
+
+/// Tasks that are not polled again have places in the queue, or room that they do not take.
+#[test]
+fn contract_12_a_shutdown_ends_beside_writes_that_are_not_polled_again() {
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let engine = tight_engine();
+    let file = engine.open(directory.path().join("file"), &how::create_new()).unwrap();
+    let (block, mut kept, mut number) = (vec![7; 64 << 10], Vec::new(), 0);
+    let context = &mut Context::from_waker(Waker::noop());
+    while kept.len() < 8 {
+        let at = number * block.len() as u64;
+        let mut write = Box::pin(file.asynchronous().write_at(&block, at));
+        if write.as_mut().poll(context).is_pending() {
+            kept.push(write);
+        }
+        number += 1;
+    }
+    // Some get room.
+    std::thread::sleep(Duration::from_millis(50));
+    let start = Instant::now();
+    engine.shutdown(Duration::from_secs(60)).unwrap();
+    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
+    assert_eq!(engine.stats().dirty_bytes, 0);
+    for write in &mut kept {
+        let Poll::Ready(Err(error)) = write.as_mut().poll(context) else {
+            panic!("no context makes room for it");
+        };
+        assert_eq!(error.kind(), ErrorKind::Shutdown);
+    }
 }
 
 /// All that is dirty are the ends of files: nobody may have to wait for their age.

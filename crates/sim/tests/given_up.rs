@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use forebay_sim::run::given_up::{
-    errors_of_a_dropped_sync, write_behind_kept_ones, write_beside_kept_ones,
+    errors_of_a_dropped_sync, shutdown_beside_kept_ones, write_behind_kept_ones,
+    write_beside_kept_ones,
 };
 
 /// Writes that waited for room, got all of it, and are not polled again, keep no other waiting for
@@ -12,6 +13,14 @@ use forebay_sim::run::given_up::{
 fn contract_12_room_that_is_not_taken_goes_to_others() {
     let waited = write_beside_kept_ones();
     assert!(waited.is_some_and(|waited| waited < Duration::from_secs(2)), "{waited:?}");
+}
+
+/// Writes that wait for room, or got it, and are not polled again keep no shutdown waiting.
+#[test]
+fn contract_12_a_shutdown_ends_beside_writes_that_are_given_up() {
+    let waited = shutdown_beside_kept_ones();
+    let has_ended = waited.is_some_and(|waited| waited < Duration::from_secs(1));
+    assert!(has_ended, "contract 12: a shutdown waits for room that is not taken: {waited:?}");
 }
 
 /// Writers in line that were woken, and are not polled again, keep back no other: no request is in

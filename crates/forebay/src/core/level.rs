@@ -8,6 +8,9 @@
 //! A task that does not take its grant, because it is not polled again, must not hold the room for
 //! ever. While others wait, a context takes it back after a while. The task asks again when it is
 //! polled, and its next grant lasts twice as long: so tasks that are always polled late get on.
+//!
+//! When the engine stops, every waiter is refused and every grant that was not taken comes back, so
+//! the shutdown does not wait for tasks that are not polled.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -53,6 +56,8 @@ struct Waiting {
     came: u64,
     /// Waiters whose grant may not have been taken, and when they got it.
     granted: Vec<(Moment, Arc<Waiter>)>,
+    /// Whether all writers are refused.
+    is_closed: bool,
 }
 
 /// Writers that wait for one file system, in order of arrival.
@@ -123,7 +128,7 @@ struct Waiter {
 struct Granted {
     /// Pages that are charged and not taken.
     pages: u64,
-    /// Whether they were taken back.
+    /// Whether they were taken back, or the writer is refused.
     is_over: bool,
     waker: Option<Waker>,
 }
@@ -369,11 +374,20 @@ impl Level {
         }
     }
 
-    /// Wakes all waiting writers, with or without room.
-    pub(crate) fn wake_all(&self) {
-        let waiting: Vec<_> = self.lock().iter().map(Arc::clone).collect();
-        let wakers = waiting.iter().filter_map(|waiter| waiter.granted.lock().waker.take());
-        user_code::wake_all(wakers.collect::<Vec<_>>());
+    /// Refuses all writers that wait or come later, and takes back grants that were not taken. The
+    /// writers find that the engine stops. No lock may be held.
+    pub(crate) fn close(&self) {
+        let mut waiting = self.lock();
+        waiting.is_closed = true;
+        let granted = std::mem::take(&mut waiting.granted);
+        let lines = std::mem::take(&mut waiting.lines);
+        let waiters: Vec<_> = lines.into_iter().flat_map(|line| line.waiters).collect();
+        waiters.iter().for_each(|_| self.uncount_waiter());
+        drop(waiting);
+        let mut wakers: Vec<_> = waiters.iter().filter_map(|waiter| waiter.refuse()).collect();
+        let pages = granted.iter().map(|(_, waiter)| waiter.take_back()).sum();
+        self.remove(pages, &mut wakers);
+        user_code::wake_all(wakers);
     }
 
     /// Queues a writer for a grant. Dropping the result stops the wait.
@@ -383,7 +397,11 @@ impl Level {
         let mut waiting = self.lock();
         let waiter = waiting.push(writer, is_small);
         let is_first = self.queued.fetch_add(1, Ordering::Release) == 0;
+        let is_closed = waiting.is_closed;
         drop(waiting);
+        if is_closed {
+            self.close();
+        }
         // The level may have fallen before this waiter was in the queue.
         let mut wakers = Vec::new();
         self.remove(0, &mut wakers);
@@ -424,6 +442,13 @@ impl Waiter {
         let _ = self.volume.share.recount(pages, 0);
         pages
     }
+
+    /// Ends the wait without a grant. Returns the task to wake.
+    fn refuse(&self) -> Option<Waker> {
+        let mut granted = self.granted.lock();
+        granted.is_over = true;
+        granted.waker.take()
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -444,7 +469,7 @@ impl Queued {
     }
 
     /// Waits for the granted pages, which are already charged. Returns no pages if they were taken
-    /// back: the writer has to ask again.
+    /// back or the writer is refused: it has to ask again.
     pub(crate) fn poll(&mut self, context: &Context<'_>) -> Poll<u64> {
         let waker = context.waker().clone();
         let mut granted = self.waiter.granted.lock();

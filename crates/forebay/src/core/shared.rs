@@ -166,12 +166,14 @@ impl Shared {
         self.send(Message::Stop);
     }
 
-    /// Stops serving calls. Returns true for the first caller.
+    /// Stops serving calls, and refuses writers that wait for room. Returns true for the first
+    /// caller. No lock may be held.
     pub(crate) fn stop(&self) -> bool {
         let is_first = self.refuse_calls();
         // An open that checked before, under the lock, is waiting by now.
         drop(self.table());
         self.wake_opening();
+        self.level.close();
         is_first
     }
 
@@ -184,7 +186,6 @@ impl Shared {
         inodes.iter().for_each(|inode| inode.wake_closing());
         inodes.into_iter().filter_map(AnyInode::cached).for_each(|inode| inode.orphan());
         self.pool.wake_all();
-        self.level.wake_all();
     }
 
     /// Releases every lease. No context is left that would release one on request, or write under

@@ -64,6 +64,38 @@ pub fn write_beside_kept_ones() -> Option<Duration> {
     })
 }
 
+/// Begins writes until 32 of them wait for room, polls none of them again, and shuts the engine
+/// down. Returns how long that takes, or `None` if it fails.
+///
+/// # Panics
+/// If another call fails.
+#[must_use]
+pub fn shutdown_beside_kept_ones() -> Option<Duration> {
+    let settings = Options { dirty_age: Duration::from_secs(3600), ..Options::default() };
+    alone(MachinePlan::default(), 2048, settings, |engine| {
+        let file = engine.open("/file", &how::create()).expect("a calm machine");
+        let page = [7; PAGE as usize];
+        let (mut kept, mut number) = (Vec::new(), 0);
+        while kept.len() < 32 {
+            let mut write = Box::pin(file.write_at_async(&page, 2 * number * PAGE));
+            if poll(write.as_mut()).is_pending() {
+                kept.push(write);
+            }
+            number += 1;
+        }
+        // Some get room that they do not take.
+        world::sleep(Duration::from_millis(10));
+        let start = world::now();
+        let ended = engine.shutdown(Duration::from_secs(10));
+        let waited = Duration::from_nanos(world::now().nanoseconds_since(start));
+        for write in &mut kept {
+            let refused = poll(write.as_mut());
+            assert!(matches!(refused, Poll::Ready(Err(_))), "no context makes room: {refused:?}");
+        }
+        ended.is_ok().then_some(waited)
+    })
+}
+
 /// Puts writers of an uncached file in line, and polls none of them again. Returns how long another
 /// one behind them takes, or `None` if it does not end within ten seconds.
 ///

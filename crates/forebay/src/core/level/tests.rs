@@ -189,3 +189,20 @@ fn a_grant_that_is_not_taken_is_given_back() {
     drop(queued);
     assert_eq!((level.dirty(), volume.share.dirty()), (924, 924));
 }
+
+#[test]
+fn contract_12_no_writer_waits_or_holds_room_once_the_engine_stops() {
+    let (level, volume) = (level(), Arc::new(Volume::new(0, Arc::default())));
+    add(&level, &volume, 1024);
+    let [mut granted, mut waiting] =
+        [0, 1].map(|number| queue(&level, Target(number), &volume, 900));
+    remove(&level, &volume, 16, &mut Vec::new());
+    assert_eq!((level.dirty(), level.has_waiters()), (1024, true), "one has the room");
+    level.close();
+    assert_eq!((level.dirty(), volume.share.dirty(), level.has_waiters()), (1008, 1008, false));
+    let mut late = queue(&level, Target(2), &volume, 900);
+    let refused = [&mut granted, &mut waiting, &mut late].map(poll);
+    assert_eq!(refused, [Poll::Ready(0); 3]);
+    drop((granted, waiting, late));
+    assert_eq!((level.dirty(), level.has_waiters()), (1008, false));
+}

@@ -337,15 +337,22 @@ impl Keeping {
         drop(watchdog);
         report.conclude(&done);
         let has_lost = !refused.is_empty() || done.values().any(|done| done.lost.is_some());
-        if has_lost {
-            report.save();
-        }
+        let image = if has_lost { report.save() } else { None };
         let files = done.into_iter().zip(generations);
         let status = if has_lost { SAVED } else { WRITTEN };
-        self.stand_by(
+        let is_taken = self.stand_by(
             files.map(|((number, done), generation)| (number, generation, done.file)).collect(),
             status,
         );
+        if let Some(image) = image.filter(|_| is_taken && refused.is_empty()) {
+            // The program that took over has this data, and makes it old.
+            match std::fs::remove_file(&image) {
+                Ok(()) => self.log.say(format_args!("removed {}", image.display())),
+                Err(error) => {
+                    self.log.say(format_args!("could not remove {}: {error}", image.display()));
+                }
+            }
+        }
         status
     }
 
@@ -374,8 +381,9 @@ impl Keeping {
         }
     }
 
-    /// Waits for an adopting program, if the keeper has a socket. It will exit with `status`.
-    fn stand_by(&mut self, files: Vec<(u32, u16, OpenFile)>, status: i32) {
+    /// Waits for an adopting program, if the keeper has a socket. Returns whether one took over. The
+    /// keeper will exit with `status`.
+    fn stand_by(&mut self, files: Vec<(u32, u16, OpenFile)>, status: i32) -> bool {
         let end = Instant::now().checked_add(self.hello.linger);
         while self.hello.socket.is_some() {
             let left =
@@ -419,7 +427,7 @@ impl Keeping {
                         files.iter().for_each(|(_, _, file)| file.leave());
                         // The channel is closed after that: its end confirms the handover.
                         drop(files);
-                        return;
+                        return true;
                     }
                 }
                 Ok(Some((channel, peer))) => {
@@ -434,6 +442,7 @@ impl Keeping {
             }
         }
         files.into_iter().for_each(|(_, _, file)| release(&file));
+        false
     }
 
     /// Hands everything over to a program that adopts. Returns whether it took everything.
@@ -597,7 +606,7 @@ impl Watchdog {
                     // The file descriptors stay open, with their leases and locks: a process with a
                     // hung call does not end.
                     drop(hung);
-                    report.save();
+                    let _ = report.save();
                     report.log.flush();
                     std::process::exit(super::HUNG);
                 });

@@ -68,15 +68,17 @@ impl Report {
         }
     }
 
-    /// Saves the arena if a directory is given, and logs that.
-    pub(crate) fn save(&self) {
-        let Some(directory) = &self.save_to else { return };
+    /// Saves the arena if a directory is given, and logs that. Returns the path of the image.
+    pub(crate) fn save(&self) -> Option<PathBuf> {
+        let directory = self.save_to.as_ref()?;
         match image::save(&self.arena, directory, self.process) {
             Ok(path) => {
                 self.log.say(format_args!("saved to {0}: forebay recover {0}", path.display()));
+                Some(path)
             }
             Err(error) => {
                 self.log.say(format_args!("could not save to {}: {error}", directory.display()));
+                None
             }
         }
     }

@@ -81,6 +81,7 @@ fn act(what: &str, directory: &Path, path: &Path) -> Option<u32> {
         }),
         "lazy" | "many parts" => {
             let keeper = Keeper {
+                save_to: Some(directory.into()),
                 socket: Some(directory.join("socket")),
                 log: Some(directory.join("log")),
                 linger: SOON,
@@ -288,6 +289,11 @@ fn contract_02_what_could_not_be_written_is_dirty_again() {
     let old = die("lazy", &directory, &path, || filler = Some(process::fill_up(&mount.path())));
     let adopted = builder(&directory).adopt(directory.join("socket")).unwrap();
     assert_eq!(wait_for_orphan(old, SOON), 1, "{}", kept::said(&directory.join("log")));
+    // An image would put this content over newer one.
+    let names = std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name());
+    let images = names.filter(|name| name.to_string_lossy().ends_with(".image"));
+    assert_eq!(images.collect::<Vec<_>>(), [""; 0]);
+    assert!(kept::said(&directory.join("log")).contains("saved to"));
     assert!(adopted.unwritten_pages >= 300_000 / 4096, "{adopted:?}");
     let file = &adopted.files[0];
     let mut content = vec![0; 1 << 20];

@@ -173,7 +173,7 @@ impl Drop for Disk {
 
 /// Unmounts. The kernel reports a failure once to each descriptor, also to that of the mount.
 fn unmount_after_failures(place: &Place) {
-    let unmounted = (0..100).any(|_| {
+    let unmounted = (0..25).any(|_| {
         std::thread::sleep(Duration::from_millis(200));
         forebay(&["unmount", place.mount.to_str().unwrap()]).0 == Some(0)
     });

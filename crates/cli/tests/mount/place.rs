@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 pub(crate) const FOREBAY: &str = env!("CARGO_BIN_EXE_forebay");
@@ -20,6 +21,21 @@ pub(crate) fn run(words: &[&str]) -> (Option<i32>, String, String) {
     (status.code(), text(stdout), text(stderr))
 }
 
+/// Held by the tests that run beside each other, and alone by one that needs both processors.
+static TURN: RwLock<()> = RwLock::new(());
+
+/// Turn of a test, until it is dropped.
+enum Turn {
+    Beside {
+        _others: RwLockReadGuard<'static, ()>,
+    },
+    Alone {
+        _turn: RwLockWriteGuard<'static, ()>,
+    },
+    /// That of another place of the same test.
+    Shared,
+}
+
 /// Source and mount point in a directory of their own.
 pub(crate) struct Place {
     pub(crate) source: PathBuf,
@@ -28,22 +44,35 @@ pub(crate) struct Place {
     pub(crate) program: PathBuf,
     /// Removed after the rest.
     pub(crate) directory: tempfile::TempDir,
+    _turn: Turn,
 }
 
 impl Place {
     /// Returns `None`, after a message, where nothing can be mounted.
     pub(crate) fn new() -> Option<Self> {
+        let others = || TURN.read().unwrap_or_else(PoisonError::into_inner);
+        Self::in_turn(|| Turn::Beside { _others: others() })
+    }
+
+    /// As [`Place::new`], for a test beside which no other one has a mount.
+    pub(crate) fn alone() -> Option<Self> {
+        let turn = || TURN.write().unwrap_or_else(PoisonError::into_inner);
+        Self::in_turn(|| Turn::Alone { _turn: turn() })
+    }
+
+    fn in_turn(turn: impl FnOnce() -> Turn) -> Option<Self> {
         if !Path::new("/dev/fuse").exists() || !is_root() {
             let reason = "a mount needs /dev/fuse, and root in this test";
             assert!(std::env::var_os("CI").is_none() || !is_root(), "{reason}");
             eprintln!("skipped: {reason}");
             return None;
         }
+        let turn = turn();
         let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let (source, mount) = (directory.path().join("source"), directory.path().join("mount"));
         fs::create_dir(&source).unwrap();
         fs::create_dir(&mount).unwrap();
-        Some(Self { source, mount, program: FOREBAY.into(), directory })
+        Some(Self { source, mount, program: FOREBAY.into(), directory, _turn: turn })
     }
 
     /// Another source beside this one, with an own log.
@@ -51,7 +80,7 @@ impl Place {
         let directory = tempfile::tempdir_in(self.directory.path()).unwrap();
         let source = self.directory.path().join(source);
         fs::create_dir(&source).unwrap();
-        Self { source, mount, program: FOREBAY.into(), directory }
+        Self { source, mount, program: FOREBAY.into(), directory, _turn: Turn::Shared }
     }
 
     /// Kills the process that serves the mount, and waits for its end.

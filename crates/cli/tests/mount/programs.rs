@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::place::Place;
 
 /// Limit from the last close on, with time for a busy machine.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(5);
 
 /// Runs a program as soon as no descriptor of it is open for writing.
 fn runs_within(path: &Path, closed: Instant, meanwhile: impl Fn()) {

@@ -285,7 +285,7 @@ fn upgrade(place: &Place, load: &Load, end: End, context: &str) {
 
 #[test]
 fn a_mount_is_upgraded_under_load_and_loses_nothing() {
-    let Some(mut place) = Place::new() else { return };
+    let Some(mut place) = Place::alone() else { return };
     place.program = place.directory.path().join("forebay");
     let told = std::env::var("FOREBAY_TEST_UPGRADES").ok();
     let count: usize = told.map_or(4, |told| told.parse().expect("the number of upgrades"));

@@ -2,7 +2,7 @@
 //! one.
 //!
 //! A mount of another build cannot take over. It waits until the keeper has ended, and has written
-//! everything.
+//! everything. Data that a keeper could not write is saved, and comes first (`saved.rs`).
 
 use std::io;
 use std::path::PathBuf;
@@ -20,6 +20,7 @@ use crate::mounted::{Log, Mount};
 use crate::node::named;
 use crate::open_file::OpenFile;
 use crate::places::Source;
+use crate::saved;
 use crate::small::{Room, Stack};
 
 /// How the data of files is read and written.
@@ -92,6 +93,7 @@ pub(crate) fn way_of(
         if *survives {
             builder = builder.survive(Keeper {
                 socket: Some(socket.clone()),
+                save_to: Some(saved::make_directory(source)?),
                 ..Keeper::program("/proc/self/exe")
             });
         }
@@ -106,9 +108,9 @@ pub(crate) fn way_of(
         Some(Err(error)) => {
             (log.0)(&format!("nothing was adopted: {error}"));
             wait_for_end(source, log)?;
-            (builder()?.build()?, None)
+            (alone(source, log, builder()?)?, None)
         }
-        None => (builder()?.build()?, None),
+        None => (alone(source, log, builder()?)?, None),
     };
     if let Some(control) = control {
         engine.serve_control(control)?;
@@ -116,6 +118,12 @@ pub(crate) fn way_of(
     let cache = engine.options().cache_bytes.unwrap_or(0);
     let stack = Stack { engine, room: Room::beside(cache) };
     Ok((Way::Engine(Arc::new(stack)), inherited))
+}
+
+/// Makes an engine that takes nothing over.
+fn alone(source: &Source, log: &Log, builder: Builder) -> Result<Engine, Error> {
+    saved::write(source, log)?;
+    Ok(builder.build()?)
 }
 
 /// Waits for the end of the keeper that this process cannot take over from. Until then it holds the

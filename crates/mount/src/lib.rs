@@ -42,6 +42,7 @@ mod plain;
 mod ready;
 mod reply;
 mod rights;
+mod saved;
 mod serve;
 mod settle;
 mod small;

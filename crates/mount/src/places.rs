@@ -58,7 +58,7 @@ pub fn runtime_directory() -> Result<PathBuf, Error> {
 pub(crate) struct Source {
     pub(crate) path: PathBuf,
     pub(crate) lock: File,
-    /// Begin of the names of its socket and log.
+    /// Begin of the names of its socket and of its saved data.
     beside: PathBuf,
 }
 
@@ -99,6 +99,11 @@ impl Source {
     /// Returns the path of the keeper's socket. A later mount adopts the files there.
     pub(crate) fn keeper(&self) -> PathBuf {
         self.beside.with_extension("keeper")
+    }
+
+    /// Returns the directory where the keeper saves data that it cannot write.
+    pub(crate) fn saved(&self) -> PathBuf {
+        self.beside.with_extension("saved")
     }
 }
 

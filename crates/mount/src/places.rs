@@ -1,5 +1,6 @@
 //! Where a mount is and what belongs to it: checks of the directories, and the files beside it.
 
+use std::ffi::OsStr;
 use std::fs::{DirBuilder, File, Permissions};
 use std::io;
 use std::os::fd::AsFd;
@@ -159,11 +160,26 @@ pub(crate) fn mount_point(path: &Path, source: &Path) -> Result<PathBuf, Error> 
         return Err(Error::unsuitable(path, what, "name an empty directory elsewhere"));
     }
     let mut entries = full.read_dir().map_err(|error| failed("read the mount point", error))?;
-    if entries.next().is_some() {
-        return Err(Error::unsuitable(path, "is not empty", "name an empty directory"));
+    if let Some(entry) = entries.next() {
+        let entry = entry.map_err(|error| failed("read the mount point", error))?;
+        return Err(not_empty(path, &entry.file_name(), source));
     }
     check_device()?;
     Ok(full)
+}
+
+/// The error for a mount point with an entry of this name. Programs that went on after the end of a
+/// mount may have made it, and a mount would hide it.
+fn not_empty(path: &Path, name: &OsStr, source: &Path) -> Error {
+    let name = Path::new(name).display();
+    let what = format!("is not empty: programs may have written {name} while nothing was mounted");
+    let remedy = format!(
+        "move what is there to {} or elsewhere, and mount again; until then, `chattr +i {}` keeps \
+         programs from writing there",
+        source.display(),
+        path.display()
+    );
+    Error::unsuitable(path, &what, &remedy)
 }
 
 /// Asks the file system of a path for its attributes, which the kernel may have known before.
@@ -321,7 +337,9 @@ mod tests {
         let other = directory.path().join("other");
         std::fs::create_dir(&other).unwrap();
         std::fs::write(other.join("file"), b"").unwrap();
-        assert!(refused(&other).contains("is not empty"));
+        let not_empty = refused(&other);
+        let says = ["is not empty", "written file while", &format!("to {}", full.display())];
+        assert!(says.iter().all(|part| not_empty.contains(part)), "{not_empty}");
         assert!(refused(&other.join("file")).contains("is not a directory"));
         assert!(refused(&other.join("missing")).contains("could not find the mount point"));
         let file = lock(&other.join("file")).unwrap_err();

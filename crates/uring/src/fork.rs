@@ -95,8 +95,8 @@ mod tests {
     fn contract_14_a_forked_child_is_another_home() {
         let home = Home::here();
         assert!(home.is_here());
-        // SAFETY: the child does nothing but ask for its own number and leave, both allowed after a fork
-        // of a program with threads.
+        // SAFETY: the child does nothing but ask for its own number and leave, both allowed after a
+        // fork of a program with threads.
         let child = unsafe { libc::fork() };
         assert!(child >= 0, "{}", io::Error::last_os_error());
         if child == 0 {

@@ -381,8 +381,8 @@ impl Keeping {
         }
     }
 
-    /// Waits for an adopting program, if the keeper has a socket. Returns whether one took over. The
-    /// keeper will exit with `status`.
+    /// Waits for an adopting program, if the keeper has a socket. Returns whether one took over.
+    /// The keeper will exit with `status`.
     fn stand_by(&mut self, files: Vec<(u32, u16, OpenFile)>, status: i32) -> bool {
         let end = Instant::now().checked_add(self.hello.linger);
         while self.hello.socket.is_some() {

@@ -404,8 +404,30 @@ impl Stage {
         }
     }
 
+    /// A direct handle is closed, or was dropped (`None`). Space that a death left reserved beyond
+    /// the end stays, because the file has no lease.
+    pub(super) fn check_closed_direct(
+        &self,
+        number: usize,
+        result: Option<&Result<()>>,
+        asked: &Asked,
+    ) {
+        if self.check_closing(number, result, asked)
+            && machine::mark(self.plan.path(number)).is_none()
+        {
+            self.check_no_space_beyond_end(number);
+        }
+    }
+
     /// A handle is closed, or was dropped (`None`).
     pub(super) fn check_closed(&self, number: usize, result: Option<&Result<()>>, asked: &Asked) {
+        if self.check_closing(number, result, asked) {
+            self.check_no_space_beyond_end(number);
+        }
+    }
+
+    /// Returns whether the file has no handle left, and was closed well.
+    fn check_closing(&self, number: usize, result: Option<&Result<()>>, asked: &Asked) -> bool {
         if let Some(Err(error)) = result {
             self.check_failure(number, error);
         }
@@ -420,8 +442,8 @@ impl Stage {
         drop(model);
         if is_closed {
             self.check_contents(number, "contract 5: after a close");
-            self.check_no_space_beyond_end(number);
         }
+        is_closed
     }
 
     fn check_no_space_beyond_end(&self, number: usize) {

@@ -306,7 +306,7 @@ impl Caller {
             stage.owed_errors.set(stage.owed_errors.get() + usize::from(owed));
             drop(handle);
             stage.hit("abandoned");
-            stage.check_closed(number, None, &asked);
+            stage.check_closed_direct(number, None, &asked);
             return;
         }
         let DirectHandle { file, .. } = handle;
@@ -317,7 +317,7 @@ impl Caller {
              had failed"
         );
         stage.hit("close");
-        stage.check_closed(number, Some(&result), &asked);
+        stage.check_closed_direct(number, Some(&result), &asked);
     }
 }
 

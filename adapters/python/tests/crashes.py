@@ -32,10 +32,10 @@ class Writer:
 
     def _read(self):
         for line in self.process.stdout:
-            kind, *numbers = line.split()
+            kind, *numbers = line.split() or [None]
             if kind == "ranks":
                 self.ranks = list(map(int, numbers))
-            else:
+            elif kind in ("begun", "done"):
                 setattr(self, kind, int(numbers[0]))
 
     def wait_for(self, condition):
@@ -64,6 +64,8 @@ class Disk:
 
     def __init__(self, directory, kind):
         self._image, self.path = directory / f"{kind}.image", directory / kind
+        # A copy of the mount in a namespace of another program keeps the old device.
+        self._options = "nouuid" if kind == "xfs" else "rw"
         self.path.mkdir()
         with open(self._image, "wb") as image:
             image.truncate(512 << 20)
@@ -74,7 +76,13 @@ class Disk:
             pytest.skip(f"no file system on a loop device: {error}")
 
     def _mount(self):
-        subprocess.run(["mount", "-o", "loop", self._image, self.path], check=True)
+        attach = ["losetup", "--find", "--show", self._image]
+        device = subprocess.run(attach, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+        try:
+            subprocess.run(["mount", "-o", self._options, device, self.path], check=True)
+        finally:
+            # As soon as it is unmounted.
+            subprocess.run(["losetup", "--detach", device], check=True)
 
     def cut(self):
         """Stops the file system at once, without its journal (as xfstests' godown)."""

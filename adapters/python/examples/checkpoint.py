@@ -12,7 +12,6 @@ import contextlib
 import os
 import shutil
 import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -86,13 +85,14 @@ def seconds(name, save):
     with open("/proc/self/clear_refs", "w") as file:
         file.write("5")             # the peak begins anew
     before, stall = resident("VmRSS"), 0
-    thread = threading.Thread(target=save)
-    start = last = time.perf_counter()
-    thread.start()
-    while thread.is_alive():
-        time.sleep(0.001)
-        now = time.perf_counter()
-        last, stall = now, max(stall, now - last)
+    with ThreadPoolExecutor(1) as pool:
+        start = last = time.perf_counter()
+        saving = pool.submit(save)
+        while not saving.done():
+            time.sleep(0.001)
+            now = time.perf_counter()
+            last, stall = now, max(stall, now - last)
+    saving.result()
     worst[name] = [max(pair) for pair in zip(
         worst.get(name, (0, 0)), (stall * 1000, resident("VmHWM") - before))]
     return last - start

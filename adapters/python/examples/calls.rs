@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         };
         let seconds = match work {
             "writes" => writes(new("file")?)?,
-            "appends" => appends(&new("file")?)?,
+            "appends" => appends(new("file")?)?,
             "tasks" => {
                 tasks((0..100).map(|task| new(&task.to_string())).collect::<Result<_, _>>()?)?
             }
@@ -39,12 +39,14 @@ fn writes(file: File) -> forebay::Result<f64> {
     Ok(start.elapsed().as_secs_f64())
 }
 
-fn appends(file: &File) -> forebay::Result<f64> {
+fn appends(file: File) -> forebay::Result<f64> {
     let start = Instant::now();
     for _ in 0..200_000 {
         file.append(b"x")?;
     }
-    Ok(start.elapsed().as_secs_f64())
+    let seconds = start.elapsed().as_secs_f64();
+    file.close()?;
+    Ok(seconds)
 }
 
 fn tasks(files: Vec<File>) -> Result<f64, Box<dyn std::error::Error>> {

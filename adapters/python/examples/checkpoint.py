@@ -38,8 +38,8 @@ def ours_numpy():
 
 
 def ours_safetensors():
-    of_checkpoint({name: lambda file, name=name: file.write(safetensors.numpy.save({name: state[name]}))
-                   for name in state})
+    of_checkpoint({name: lambda file, one={name: array}: file.write(safetensors.numpy.save(one))
+                   for name, array in state.items()})
 
 
 def plain(threads, save):

@@ -76,8 +76,8 @@ class Disk:
             pytest.skip(f"no file system on a loop device: {error}")
 
     def _mount(self):
-        attach = ["losetup", "--find", "--show", self._image]
-        device = subprocess.run(attach, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+        attached = ["losetup", "--find", "--show", self._image]
+        device = subprocess.check_output(attached, text=True).strip()
         try:
             subprocess.run(["mount", "-o", self._options, device, self.path], check=True)
         finally:

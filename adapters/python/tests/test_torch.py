@@ -27,7 +27,7 @@ def state(step):
 
 
 def load(directory):
-    """Returns the step of the checkpoint, all of whose tensors must be of it."""
+    """Returns the step of the checkpoint. All tensors must be of that step."""
     found = state(-100)
     dcp.load(found, storage_reader=dcp.FileSystemReader(directory), no_dist=True)
     for index, tensor in found["weights"].items():

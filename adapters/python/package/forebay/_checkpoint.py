@@ -153,7 +153,7 @@ class NewCheckpoint(Committing):
             for write in [pool.submit(self.write, *item) for item in contents.items()]:
                 write.result()
         finally:
-            # After an exception or an interrupt, no file is begun any more.
+            # After an exception or an interrupt, the files that are left are not begun.
             pool.shutdown(cancel_futures=True)
 
     def commit(self):

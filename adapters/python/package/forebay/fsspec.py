@@ -47,7 +47,7 @@ class _New(BatchFile):
 
 
 def _ends_failed_block(frame):
-    """Returns whether `with fsspec.open(...)` calls, which closes its file after exceptions, too."""
+    """Returns whether `with fsspec.open(...)` calls. It closes its file after exceptions, too."""
     back = frame.f_back
     return (frame.f_code is OpenFile.close.__code__ and back.f_code is OpenFile.__exit__.__code__
             and back.f_locals["args"][0] is not None)
@@ -158,7 +158,8 @@ class ForebayFileSystem(LocalFileSystem):
              encoding=None, errors=None, newline=None, **others):
         if mode.replace("b", "").replace("t", "") not in ("w", "x"):
             text = {} if "b" in mode else dict(encoding=encoding, errors=errors, newline=newline)
-            return super().open(path, mode, block_size, cache_options, compression, **text, **others)
+            return super().open(path, mode, block_size, cache_options, compression, **text,
+                                **others)
         file = super().open(path, mode[0] + "b", block_size, cache_options, **others)
         compression = get_compression(self._strip_protocol(path), compression)
         if compression is not None:

@@ -1,9 +1,10 @@
 //! A file: calls with an offset, and those of a position.
 
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
-use forebay::{Cursor, File};
+use forebay::{AsyncFile, Cursor, File};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -53,7 +54,21 @@ impl Handle {
         let file = self.file()?;
         Ok(py.detach(|| call(&file))?)
     }
+
+    /// Returns such a call as an operation.
+    fn later(
+        &self,
+        call: impl FnOnce(AsyncFile<'_>) -> Waiting<'_> + Send + 'static,
+    ) -> Result<Operation, Failure> {
+        let file = self.file()?;
+        Ok(Operation::new(async move {
+            call(file.asynchronous()).await?;
+            Ok(Done::Nothing)
+        }))
+    }
 }
+
+type Waiting<'a> = Pin<Box<dyn Future<Output = forebay::Result<()>> + Send + 'a>>;
 
 #[pymethods]
 impl Handle {
@@ -166,11 +181,8 @@ impl Handle {
     }
 
     fn write_at_async(&self, offset: u64, data: &Bound<'_, PyAny>) -> Result<Operation, Failure> {
-        let (file, memory) = (self.file()?, Memory::to_read(data)?);
-        Ok(Operation::new(async move {
-            file.asynchronous().write_at(memory.bytes(), offset).await?;
-            Ok(Done::Nothing)
-        }))
+        let memory = Memory::to_read(data)?;
+        self.later(move |file| Box::pin(async move { file.write_at(memory.bytes(), offset).await }))
     }
 
     fn append_async(&self, data: &Bound<'_, PyAny>) -> Result<Operation, Failure> {
@@ -181,35 +193,19 @@ impl Handle {
     }
 
     fn set_len_async(&self, length: u64) -> Result<Operation, Failure> {
-        let file = self.file()?;
-        Ok(Operation::new(async move {
-            file.asynchronous().set_len(length).await?;
-            Ok(Done::Nothing)
-        }))
+        self.later(move |file| Box::pin(file.set_len(length)))
     }
 
     fn sync_data_async(&self) -> Result<Operation, Failure> {
-        let file = self.file()?;
-        Ok(Operation::new(async move {
-            file.asynchronous().sync_data().await?;
-            Ok(Done::Nothing)
-        }))
+        self.later(|file| Box::pin(file.sync_data()))
     }
 
     fn sync_all_async(&self) -> Result<Operation, Failure> {
-        let file = self.file()?;
-        Ok(Operation::new(async move {
-            file.asynchronous().sync_all().await?;
-            Ok(Done::Nothing)
-        }))
+        self.later(|file| Box::pin(file.sync_all()))
     }
 
     fn write_out_async(&self) -> Result<Operation, Failure> {
-        let file = self.file()?;
-        Ok(Operation::new(async move {
-            file.asynchronous().write_out().await?;
-            Ok(Done::Nothing)
-        }))
+        self.later(|file| Box::pin(file.write_out()))
     }
 
     fn close_async(&self, py: Python<'_>) -> Result<Operation, Failure> {
@@ -217,7 +213,7 @@ impl Handle {
         let taken = py.detach(|| self.taken());
         Ok(Operation::new(async move {
             match taken {
-                Some(Ok(file)) => forebay::AsyncFile::close(file).await?,
+                Some(Ok(file)) => AsyncFile::close(file).await?,
                 Some(Err(shared)) => shared.asynchronous().write_out().await?,
                 None => {}
             }

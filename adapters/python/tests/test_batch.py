@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import threading
+import time
 
 import forebay
 import pytest
@@ -92,6 +94,32 @@ def test_a_failed_checkpoint_leaves_the_last_one(tmp_path):
         new.create("open")
     assert read(tmp_path, "a") == b"1" and forebay.latest(tmp_path).number == 1
     assert visible(tmp_path) == ["checkpoint-1", "checkpoint.json"]
+
+
+def test_an_interrupt_ends_a_checkpoint(tmp_path):
+    checkpoint(tmp_path, a=b"1")
+    begun = []
+
+    def write(file):
+        begun.append(file)
+        if len(begun) == 5:
+            signal.raise_signal(signal.SIGINT)
+        time.sleep(0.02)
+        file.write(b"2")
+
+    with pytest.raises(KeyboardInterrupt), forebay.checkpoint(tmp_path) as new:
+        new.write_all({str(index): write for index in range(1000)})
+    assert len(begun) < 1000 and read(tmp_path, "a") == b"1"
+    assert visible(tmp_path) == ["checkpoint-1", "checkpoint.json"]
+
+
+def test_a_checkpoint_of_names_that_cannot_be_decoded(tmp_path):
+    directory = os.fsencode(tmp_path) + b"/\xff"
+    for content in (b"1", b"2"):
+        with forebay.checkpoint(directory) as new:
+            new.write("\udcfe/\udcfd", content)
+        assert read(directory, "\udcfe/\udcfd") == content
+    assert len(os.listdir(directory + b"/checkpoint-2/\xfe")) == 1
 
 
 def test_files_without_a_manifest_go_with_the_next_checkpoint(tmp_path):

@@ -78,6 +78,37 @@ def test_a_new_file_is_there_once_it_is_closed(fs, tmp_path):
     assert fs.cat_file(path) == b"02" and fs.size(path) == 2
 
 
+@pytest.mark.parametrize("through", ["fs.open", "fsspec.open"])
+@pytest.mark.parametrize("mode", ["wb", "wt", "w", "xb"])
+@pytest.mark.parametrize("compression", [None, "gzip", "infer"])
+def test_a_failed_block_publishes_nothing(fs, tmp_path, through, mode, compression):
+    path, url = str(tmp_path / "f.bz2"), f"forebay://{tmp_path}/f.bz2"
+    opener, name = (fs.open, path) if through == "fs.open" else (fsspec.open, url)
+    content = b"1" if "b" in mode else "1"
+
+    with pytest.raises(ZeroDivisionError), opener(name, mode, compression=compression) as file:
+        file.write(content)
+        file.flush()
+        1 / 0
+    assert not fs.exists(path)
+    for _ in range(2 if mode[0] == "w" else 1):
+        with opener(name, mode, compression=compression) as file:
+            file.write(content)
+            assert not fs.exists(path) or mode[0] == "w"
+        read = mode.replace("w", "r").replace("x", "r")
+        with opener(name, read, compression=compression) as file:
+            assert file.read() == content
+    # As the program says so.
+    other = fs.open(path, mode.replace("x", "w"), compression=compression)
+    try:
+        other.write(content * 2)
+        1 / 0
+    except ZeroDivisionError:
+        other.close()
+    with fsspec.open(url, read, compression=compression) as file:
+        assert file.read() == content * 2
+
+
 def test_a_transaction_publishes_all_or_nothing(fs, tmp_path):
     one, two = str(tmp_path / "one"), str(tmp_path / "two")
     with pytest.raises(ZeroDivisionError), fs.transaction:

@@ -148,10 +148,13 @@ class NewCheckpoint(Committing):
 
     def write_all(self, contents, threads=4):
         """Writes files in parallel: a mapping from names to what `write` takes."""
-        with concurrent.futures.ThreadPoolExecutor(threads) as pool:
-            writes = [pool.submit(self.write, *item) for item in contents.items()]
-        for write in writes:
-            write.result()
+        pool = concurrent.futures.ThreadPoolExecutor(threads)
+        try:
+            for write in [pool.submit(self.write, *item) for item in contents.items()]:
+                write.result()
+        finally:
+            # After an exception or an interrupt, the files that are left are not begun.
+            pool.shutdown(cancel_futures=True)
 
     def commit(self):
         """Publishes the files, then the manifest, and removes the files of the previous one."""

@@ -1,7 +1,7 @@
 """Files of an engine for fsspec: `fsspec.open("forebay:///data/a.parquet", "wb")`.
 
 - A new file (modes "wb" and "xb") gets its name, durably, when it is closed. It cannot be sought.
-  If the block of a binary one ends with an exception, nothing is published.
+  If its block ends with an exception, nothing is published.
 - Within `fs.transaction`, all new files do so together, at the end.
 - Files that are changed ("ab", "r+b") are durable when they are closed.
 - Everything but the content of files is that of fsspec's `LocalFileSystem`.
@@ -10,11 +10,14 @@
 import io
 import os
 import shutil
+import sys
 
+from fsspec.compression import compr
+from fsspec.core import OpenFile, get_compression
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.transaction import Transaction
 
-from ._engine import BatchFile, Engine, File, _opening
+from ._engine import BatchFile, Committing, Engine, File, _opening
 
 
 class _New(BatchFile):
@@ -25,10 +28,14 @@ class _New(BatchFile):
         self._own = own
 
     def close(self):
-        if not self.closed:
-            super().close()
-            if self._own is not None:
-                self._own.commit()
+        if self.closed:
+            return
+        if _ends_failed_block(sys._getframe(1)):
+            self.discard()
+            return
+        super().close()
+        if self._own is not None:
+            self._own.commit()
 
     def discard(self):
         super().discard()
@@ -37,6 +44,53 @@ class _New(BatchFile):
 
     def commit(self):
         """Does nothing: the transaction commits its batch."""
+
+
+def _ends_failed_block(frame):
+    """Returns whether `with fsspec.open(...)` calls. It closes its file after exceptions, too."""
+    back = frame.f_back
+    return (frame.f_code is OpenFile.close.__code__ and back.f_code is OpenFile.__exit__.__code__
+            and back.f_locals["args"][0] is not None)
+
+
+class _Compressed(Committing, io.BufferedIOBase):
+    """What is written goes, compressed, to a new file."""
+
+    def __init__(self, file, compression):
+        self._file = file
+        self._stream = compr[compression](file, mode="w")
+
+    def writable(self):
+        return True
+
+    def write(self, data):
+        return self._stream.write(data)
+
+    def close(self):
+        if not self.closed:
+            # It leaves its file open.
+            self._stream.close()
+            self._file.close()
+            super().close()
+
+    commit = close
+
+    def discard(self):
+        self._file.discard()
+        super().close()
+
+    def __del__(self):
+        # Not closed: half a file must not be published.
+        pass
+
+
+class _Text(Committing, io.TextIOWrapper):
+    """Text, which goes to a new file."""
+
+    commit = io.TextIOWrapper.close
+
+    def discard(self):
+        self.buffer.discard()
 
 
 class _Changed(File):
@@ -99,6 +153,18 @@ class ForebayFileSystem(LocalFileSystem):
 
     def unstrip_protocol(self, name):
         return f"forebay://{self._strip_protocol(name)}"
+
+    def open(self, path, mode="rb", block_size=None, cache_options=None, compression=None,
+             encoding=None, errors=None, newline=None, **others):
+        if mode.replace("b", "").replace("t", "") not in ("w", "x"):
+            text = {} if "b" in mode else dict(encoding=encoding, errors=errors, newline=newline)
+            return super().open(path, mode, block_size, cache_options, compression, **text,
+                                **others)
+        file = super().open(path, mode[0] + "b", block_size, cache_options, **others)
+        compression = get_compression(self._strip_protocol(path), compression)
+        if compression is not None:
+            file = _Compressed(file, compression)
+        return file if "b" in mode else _Text(file, encoding, errors, newline)
 
     def _open(self, path, mode="rb", block_size=None, autocommit=True, **others):
         path = self._strip_protocol(path)

@@ -85,6 +85,7 @@ pub fn mount(
         .map_err(|error| Error::failed(&source.path, "open the source", error))?;
     let nodes =
         Nodes::new(root).map_err(|error| Error::failed(&source.path, "examine it", error))?;
+    let saved = source.saved();
     let Source { lock, path: source, .. } = source;
     let mount = Arc::new(Mount::new(lock, way, nodes, log));
     let process = inherited.map(|inherited| inherited.take_over(&mount));
@@ -116,6 +117,10 @@ pub fn mount(
         let _ = rustix::net::shutdown(&listener, rustix::net::Shutdown::Both);
     }
     let unwritten = finish(&mount);
+    if unwritten.is_none() {
+        // Its keeper has ended. Images that an earlier one left to the user stay.
+        let _ = std::fs::remove_dir(&saved);
+    }
     waiting.report(unwritten.as_deref());
     if let Some(what) = unwritten {
         return Err(Error::Unwritten(what));

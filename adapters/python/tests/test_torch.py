@@ -219,3 +219,19 @@ def test_a_power_cut_leaves_the_old_or_the_new(tmp_path, ranks, kind):
             assert done <= step <= begun
             new += step > done
     print(f"{crashes.CRASHES // 2} power cuts of {kind}: {new} left the new one, step {step}")
+
+
+def test_a_full_disk_keeps_the_last_checkpoint(tmp_path):
+    with crashes.disk(tmp_path, "xfs") as disk:
+        directory, filler = disk.path / "model", disk.path / "filler"
+        save(directory, 1)
+        with open(filler, "wb") as file:
+            free = os.statvfs(disk.path)
+            os.posix_fallocate(file.fileno(), 0, free.f_bavail * free.f_frsize - (1 << 20))
+        # `torch.save` hides the error of its file behind one of its own.
+        with pytest.raises(dcp.api.CheckpointException):
+            save(directory, 2)
+        assert load(directory) == 1 and len(os.listdir(directory)) == 2
+        filler.unlink()
+        save(directory, 3)
+        assert load(directory) == 3

@@ -245,15 +245,21 @@ fn contract_13_a_close_that_is_dropped_closes() {
 fn contract_13_an_open_that_is_dropped_leaves_no_handle() {
     let bench = Bench::new();
     bench.file().close().unwrap();
-    for polls in 1..=POLLS {
-        let opened = poll(polls, bench.engine.asynchronous().open(bench.path(), &how::write()));
-        let has_ended = opened.is_some();
-        drop(opened.transpose().unwrap());
-        assert!(eventually(SOON, || bench.is_closed()), "{polls} polls");
-        if has_ended {
+    // An open ends at its first poll if its thread is quick.
+    for _ in 0..100 {
+        for polls in 1..=POLLS {
+            let opened = poll(polls, bench.engine.asynchronous().open(bench.path(), &how::write()));
+            let has_ended = opened.is_some();
+            drop(opened.transpose().unwrap());
+            assert!(eventually(SOON, || bench.is_closed()), "{polls} polls");
+            if has_ended {
+                break;
+            }
+            assert!(polls < POLLS, "an open takes more than {POLLS} polls");
+            bench.dropped.set(bench.dropped.get() + 1);
+        }
+        if bench.dropped.get() > 0 {
             return;
         }
-        bench.dropped.set(bench.dropped.get() + 1);
     }
-    panic!("an open takes more than {POLLS} polls");
 }

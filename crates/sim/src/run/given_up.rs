@@ -9,6 +9,8 @@ use forebay_cache::limits::PAGE;
 
 use super::alone::{OnError, alone, alone_with_errors};
 use super::stage::Heard;
+use crate::core::error::Result;
+use crate::core::file::File;
 use crate::core::limits::UNCACHED_DIRTY_PAGES;
 use crate::core::options::Options;
 use crate::core::wait;
@@ -21,6 +23,22 @@ use crate::world::machine::{self, MachinePlan};
 
 fn poll<T>(future: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
     future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Begins writes of a page until this many wait for room. Returns these.
+fn begin_writes_that_wait(
+    file: &File,
+    count: usize,
+) -> Vec<Pin<Box<impl Future<Output = Result<()>>>>> {
+    let (mut waiting, mut number) = (Vec::new(), 0);
+    while waiting.len() < count {
+        let mut write = Box::pin(file.write_at_async(&[7; PAGE as usize], 2 * number * PAGE));
+        if poll(write.as_mut()).is_pending() {
+            waiting.push(write);
+        }
+        number += 1;
+    }
+    waiting
 }
 
 /// Begins writes until 2048 of them wait for room, and polls none of them again. Returns how long
@@ -37,15 +55,7 @@ pub fn write_beside_kept_ones() -> Option<Duration> {
     // No more pages than the writes that wait.
     alone(plan, 2048, settings, |engine| {
         let file = engine.open("/file", &how::create()).expect("a calm machine");
-        let page = [7; PAGE as usize];
-        let (mut kept, mut number) = (Vec::new(), 0);
-        while kept.len() < 2048 {
-            let mut write = Box::pin(file.write_at_async(&page, 2 * number * PAGE));
-            if poll(write.as_mut()).is_pending() {
-                kept.push(write);
-            }
-            number += 1;
-        }
+        let mut kept = begin_writes_that_wait(&file, 2048);
         world::sleep(Duration::from_secs(1));
         let start = world::now();
         let since = || Duration::from_nanos(world::now().nanoseconds_since(start));
@@ -74,15 +84,7 @@ pub fn shutdown_beside_kept_ones() -> Option<Duration> {
     let settings = Options { dirty_age: Duration::from_secs(3600), ..Options::default() };
     alone(MachinePlan::default(), 2048, settings, |engine| {
         let file = engine.open("/file", &how::create()).expect("a calm machine");
-        let page = [7; PAGE as usize];
-        let (mut kept, mut number) = (Vec::new(), 0);
-        while kept.len() < 32 {
-            let mut write = Box::pin(file.write_at_async(&page, 2 * number * PAGE));
-            if poll(write.as_mut()).is_pending() {
-                kept.push(write);
-            }
-            number += 1;
-        }
+        let mut kept = begin_writes_that_wait(&file, 32);
         // Some get room that they do not take.
         world::sleep(Duration::from_millis(10));
         let start = world::now();

@@ -1,8 +1,8 @@
 //! Data that the keeper of an earlier mount could not write, as on a full disk.
 //!
 //! The keeper has saved it to an image beside its socket, and has ended. The next mount writes it
-//! before programs can change the files. A file that is gone or was changed
-//! holds up no mount: the image stays under another name.
+//! before programs can change the files. A file that is gone or was changed holds up no mount: the
+//! image stays under another name.
 
 use std::fs::{self, DirBuilder};
 use std::io;

@@ -8,7 +8,6 @@ mod support;
 
 use std::fs::File;
 use std::iter::Peekable;
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -17,6 +16,7 @@ use forebay_block::random::{Random, mix};
 use forebay_uring::arena::Arena;
 use forebay_uring::header::FrameState;
 use forebay_uring::records::FileRecord;
+use support::progress::Progress;
 use support::stopped::{Account, Stopped, accounts};
 use support::{MIB, PAGE, how, knobs, process};
 
@@ -92,35 +92,7 @@ fn path_of(directory: &Path, file: usize) -> PathBuf {
     directory.join(format!("file-{file}"))
 }
 
-/// How far the child has got: steps begun, and steps that have returned.
-struct Progress(File);
-
 const ALL: u64 = u64::MAX;
-
-impl Progress {
-    fn at(directory: &Path) -> Self {
-        let mut how = std::fs::OpenOptions::new();
-        Self(
-            how.read(true)
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .open(directory.join("progress"))
-                .unwrap(),
-        )
-    }
-
-    fn report(&self, which: u64, steps: u64) {
-        self.0.write_all_at(&steps.to_le_bytes(), which * 8).unwrap();
-    }
-
-    fn reported(&self, which: u64) -> u64 {
-        let mut bytes = [0; 8];
-        // A shorter file means that the child has not reported yet.
-        let _ = self.0.read_exact_at(&mut bytes, which * 8);
-        u64::from_le_bytes(bytes)
-    }
-}
 
 #[test]
 fn child_that_is_stopped() {

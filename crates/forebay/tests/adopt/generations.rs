@@ -5,8 +5,6 @@
 //! `FOREBAY_TEST_KILLS=N` has N generations die on each file system instead of a few, and
 //! `FOREBAY_TEST_UPGRADES=N` upgrades N times.
 
-use std::fs::OpenOptions;
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -16,6 +14,7 @@ use forebay_block::random::{Random, mix};
 
 use crate::support::kept::{self, SOON, adopt_orphans, wait_for_orphan};
 use crate::support::mount::{FileSystem, Mount};
+use crate::support::progress::Progress;
 use crate::support::{self, MIB, assert_on_disk, how, process};
 use crate::{builder_with, place, read_all, ready, start};
 
@@ -106,34 +105,6 @@ impl Workload {
             }
             Verb::Sync => file.sync_data().unwrap(),
         }
-    }
-}
-
-/// How far it is: steps begun, and steps that have returned.
-struct Progress(std::fs::File);
-
-impl Progress {
-    fn at(directory: &Path) -> Self {
-        let mut how = OpenOptions::new();
-        Self(
-            how.read(true)
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .open(directory.join("progress"))
-                .unwrap(),
-        )
-    }
-
-    fn report(&self, which: u64, steps: u64) {
-        self.0.write_all_at(&steps.to_le_bytes(), which * 8).unwrap();
-    }
-
-    fn reported(&self, which: u64) -> u64 {
-        let mut bytes = [0; 8];
-        // A shorter file means that no step was reported yet.
-        let _ = self.0.read_exact_at(&mut bytes, which * 8);
-        u64::from_le_bytes(bytes)
     }
 }
 
@@ -336,10 +307,10 @@ fn contract_04_and_08_generation_after_generation() {
     }
 }
 
-#[test]
-fn contract_04_and_08_generation_after_generation_on_xfs() {
+/// On a file system of its own, with a name and a size in bytes.
+fn generations_on(name: &str, kind: FileSystem, bytes: u64) {
     if process::task().is_none()
-        && let Some(mount) = Mount::new("adopt_on_xfs", FileSystem::Xfs, 2048 * MIB)
+        && let Some(mount) = Mount::new(name, kind, bytes)
     {
         let directory = mount.path().canonicalize().unwrap();
         generations(&directory, count("FOREBAY_TEST_KILLS", 10));
@@ -347,13 +318,13 @@ fn contract_04_and_08_generation_after_generation_on_xfs() {
 }
 
 #[test]
+fn contract_04_and_08_generation_after_generation_on_xfs() {
+    generations_on("adopt_on_xfs", FileSystem::Xfs, 2048 * MIB);
+}
+
+#[test]
 fn contract_04_and_08_generation_after_generation_on_ext4() {
-    if process::task().is_none()
-        && let Some(mount) = Mount::new("adopt_on_ext4", FileSystem::Ext4, 256 * MIB)
-    {
-        let directory = mount.path().canonicalize().unwrap();
-        generations(&directory, count("FOREBAY_TEST_KILLS", 10));
-    }
+    generations_on("adopt_on_ext4", FileSystem::Ext4, 256 * MIB);
 }
 
 #[test]

@@ -4,7 +4,8 @@
 //! commands), `kept` (programs with keepers), `stopped` (a stopped process and its memory),
 //! `refused` (a system call that the kernel refuses), `handle` (a file opened cached or direct),
 //! `disturb` (another program and the knobs, during a long run), `history` (the contents that a
-//! file may have after a crash) and `load` (writers that lose their power).
+//! file may have after a crash), `load` (writers that lose their power) and `progress` (how far a
+//! child process is).
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 pub(crate) mod device;
@@ -19,6 +20,7 @@ pub(crate) mod load;
 pub(crate) mod mount;
 pub(crate) mod other;
 pub(crate) mod process;
+pub(crate) mod progress;
 pub(crate) mod refused;
 pub(crate) mod stopped;
 pub(crate) mod threads;

@@ -7,6 +7,7 @@ use common::{assert_marks, run_one, seeds_of, swarm};
 use forebay_sim::plan::Disturbance;
 use forebay_sim::run::run;
 use forebay_sim::trace::Tracing;
+use forebay_sim::world::machine::VolumePlan;
 use forebay_sim::{PerMille, Plan};
 
 #[test]
@@ -112,6 +113,18 @@ fn contract_10_devices_hold_what_was_accepted() {
 fn contract_09_space_is_reserved_within_bounds_and_given_back() {
     let marks = swarm("contract_09_space", 300, Plan::large);
     assert_marks(&marks, &["allocation", "punched", "reserved"]);
+}
+
+/// Free space about as large as what makes the engine refuse writes: each is accepted whole, or
+/// nothing of it.
+#[test]
+fn contract_09_a_refused_write_is_refused_whole() {
+    let marks = swarm("contract_09_refused_whole", 300, |seed| {
+        // 8 MiB besides four times what is not written yet.
+        let space = 2_048 + 4 * (2 + seed % 20);
+        Plan::calm(seed).on(&VolumePlan::btrfs()).with_space(space)
+    });
+    assert_marks(&marks, &["no room", "sync ok"]);
 }
 
 /// A run depends on its seed and plan alone, not on the run before it on the same thread.

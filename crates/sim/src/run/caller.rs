@@ -17,6 +17,7 @@ use crate::core::error::ErrorKind;
 use crate::core::file::File;
 use crate::core::slices::{Slices, SlicesMut};
 use crate::core::wait;
+use crate::core::write::Place;
 use crate::platform::{clock, thread};
 use crate::random::{PerMille, Random};
 use crate::run::model::Kind;
@@ -134,17 +135,18 @@ impl Caller {
         stage.writers.borrow_mut().insert(task);
         let past = match self.random.below(3) {
             0 => handle.file.write_front(&data, offset),
-            _ => Ok(0),
+            _ => Ok((0, None)),
         };
         if handle.file.inode.lock().cache.writes_in_place() {
             stage.hit("in place");
         }
         let slices = self.slices(&data);
         let (accepted, result) = match past {
-            Ok(past) => {
+            Ok((past, pledge)) => {
                 let mut rest = Slices::new(&slices);
                 rest.advance(past);
-                let writing = handle.file.write_all(rest, offset + past as u64);
+                let at = offset + past as u64;
+                let writing = handle.file.write_placed(rest, at, Place::Offset, pledge);
                 match self.drive(writing) {
                     Some((accepted, result)) => (past + accepted, result),
                     None => (self.read_back(handle, offset, &data), Ok(())),
@@ -157,6 +159,10 @@ impl Caller {
         world::trace(format_args!("file {number}: accepted {accepted} at {offset}: {result:?}"));
         self.last_end = offset + accepted as u64;
         stage.check_write(number, &result);
+        if result.as_ref().is_err_and(|error| error.to_string().contains("no space for")) {
+            assert_eq!(accepted, 0, "contract 9: a part of a refused write was accepted");
+            stage.hit("no room");
+        }
         if stage.plan.varied.0 > 0 && end > size && accepted as u64 == length {
             assert_eq!(length_of(&handle.file), end, "contract 8: the size of file {number}");
         }

@@ -158,7 +158,7 @@ fn allocate_now(inode: &Inode, bytes: &Range<u64>, end: u64) -> std::io::Result<
 
 /// Creates the error for a write that is refused because the file system is full.
 fn no_space(inode: &Inode, offset: u64) -> Error {
-    Error::new(ErrorKind::NoSpace, "no space for the write; none of it was accepted")
+    Error::new(ErrorKind::NoSpace, "no space for the write; nothing was accepted from here on")
         .at_path(&inode.path)
         .at_offset(offset)
         .remedy("free space on the file system and write again")

@@ -122,7 +122,7 @@ impl File {
                         Ok(end) => end,
                         Err(error) => return (begin, done, Err(error)),
                     };
-                    let (accepted, result) = self.write_placed(data, offset, place).await;
+                    let (accepted, result) = self.write_placed(data, offset, place, None).await;
                     (offset, accepted, result)
                 }
             };

@@ -86,29 +86,42 @@ impl File {
     ///
     /// After an error a prefix may have been accepted.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
-        let done = self.write_front(data, offset)?;
+        let (done, pledge) = self.write_front(data, offset)?;
         if done > 0 && done == data.len() {
             return Ok(());
         }
-        wait::block_on(self.write_at_async(&data[done..], offset + done as u64))
+        self.write_rest(&data[done..], offset + done as u64, pledge)
+    }
+
+    #[cold]
+    fn write_rest(&self, data: &[u8], offset: u64, pledge: Option<Pledge<'_>>) -> Result<()> {
+        let data = [IoSlice::new(data)];
+        wait::block_on(async {
+            self.write_placed(Slices::new(&data), offset, Place::Offset, pledge).await.1
+        })
     }
 
     /// Writes the front of `data` as far as that needs no wait for the cache, and no future.
-    /// Returns its length.
-    pub(crate) fn write_front(&self, data: &[u8], offset: u64) -> Result<usize> {
+    /// Returns its length. If there is a rest, the pledge has room for it, too.
+    #[inline]
+    pub(crate) fn write_front(
+        &self,
+        data: &[u8],
+        offset: u64,
+    ) -> Result<(usize, Option<Pledge<'_>>)> {
         self.may_write_at()?;
         if data.len() >= BYPASS_BYTES {
-            return self.write_past(data, offset);
+            return Ok((self.write_past(data, offset)?, None));
         }
         let length = data.len() as u64;
         self.check_end(offset.checked_add(length), offset)?;
         if length == 0 {
-            return Ok(0);
+            return Ok((0, None));
         }
         let pledge = if may_rewrite(&self.inode, &self.shared) {
             None
         } else {
-            let Some(pledge) = self.pledge(length) else { return Ok(0) };
+            let Some(pledge) = self.pledge(length) else { return Ok((0, None)) };
             Some(pledge)
         };
         let slices = [IoSlice::new(data)];
@@ -116,9 +129,8 @@ impl File {
         let front = WriteRequest { data, offset, place, caching };
         let accepted = write_now(&self.inode, &self.shared, front, pledge.is_some())?;
         assert!(accepted <= length as usize, "bytes that no caller wrote were accepted");
-        drop(pledge);
         Counters::add(&self.shared.counters.accepted_bytes, accepted as u64);
-        Ok(accepted)
+        Ok((accepted, pledge))
     }
 
     /// Writes the front of a large aligned write from the caller's buffer straight to the device,
@@ -157,15 +169,17 @@ impl File {
 
     /// Returns the number of accepted bytes, and the result.
     pub(crate) async fn write_all(&self, data: Slices<'_>, offset: u64) -> (usize, Result<()>) {
-        self.write_placed(data, offset, Place::Offset).await
+        self.write_placed(data, offset, Place::Offset, None).await
     }
 
-    /// As [`File::write_all`]. A write to the end stops when other programs may move that.
-    pub(super) async fn write_placed(
-        &self,
+    /// As [`File::write_all`], with the pledge of the write if there is one already. A write to the
+    /// end stops when other programs may move that.
+    pub(crate) async fn write_placed<'a>(
+        &'a self,
         mut data: Slices<'_>,
         offset: u64,
         place: Place,
+        pledge: Option<Pledge<'a>>,
     ) -> (usize, Result<()>) {
         let length = data.len() as u64;
         if let Err(error) = self.check_end(offset.checked_add(length), offset) {
@@ -175,7 +189,7 @@ impl File {
             return (0, Ok(()));
         }
         // By a pledge if there is plenty of space, otherwise by an allocation now.
-        let promise = match self.pledge(length) {
+        let promise = match pledge.or_else(|| self.pledge(length)) {
             Some(_pledge) => Promise::Plenty { _pledge },
             None => match make_room(&self.shared, &self.inode, offset, length).await {
                 Ok(promise) => promise,

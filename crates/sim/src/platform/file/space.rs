@@ -9,14 +9,18 @@ use forebay_uring::{Access, Extents, Kind, Rewrite};
 
 use super::OpenFile;
 use crate::marks;
-use crate::world::machine::{self, Machine, error_of};
+use crate::world::machine::{self, Machine, VolumePlan, error_of};
 
 impl OpenFile {
     /// Returns the space that a write of a page needs that has data already.
     #[must_use]
     pub fn rewrite(&self) -> Rewrite {
-        let is_in_place = self.look(|machine, node| Ok(machine.volume_of(node).extents));
-        if is_in_place.unwrap_or(true) { Rewrite::InPlace } else { Rewrite::Allocates }
+        let kind = |volume: &VolumePlan| match () {
+            () if volume.copies_on_write => Rewrite::Copies,
+            () if volume.extents => Rewrite::InPlace,
+            () => Rewrite::Allocates,
+        };
+        self.look(|machine, node| Ok(kind(machine.volume_of(node)))).unwrap_or(Rewrite::InPlace)
     }
 
     /// As `forebay_uring::OpenFile::append`.

@@ -55,6 +55,8 @@ pub struct VolumePlan {
     pub most_bytes: u64,
     /// Whether it is mounted read-only.
     pub is_read_only: bool,
+    /// Whether it says that a page takes new space each time it is written.
+    pub copies_on_write: bool,
 }
 
 /// Leases that a file system grants.
@@ -91,6 +93,7 @@ impl VolumePlan {
             piece_pages: None,
             most_bytes: (1 << 63) - 1,
             is_read_only: false,
+            copies_on_write: false,
         }
     }
 
@@ -103,6 +106,12 @@ impl VolumePlan {
             most_bytes: (1 << 44) - 4096,
             ..Self::xfs()
         }
+    }
+
+    /// A file system like btrfs: space that is allocated for a page serves its first write alone.
+    #[must_use]
+    pub fn btrfs() -> Self {
+        Self { copies_on_write: true, ..Self::ext4() }
     }
 
     /// A file system like tmpfs: without direct I/O, extents and space ahead.

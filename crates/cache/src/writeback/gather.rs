@@ -14,6 +14,10 @@
 //! (a stream) it is the first of them and large, so that what is on disk stays a prefix. Where they
 //! are sparse (random writes into a new file) it is the *last* run: then all others are below the
 //! size, and go out in parallel.
+//!
+//! A page that contains the end is written through the page cache of the kernel, alone at the
+//! device. If a caller waits, a short run before it goes with it: one request instead of two, one
+//! after the other. So a log that is synced after a few records never switches its descriptor.
 
 use forebay_block::{Bio, Class, Errno, Operation, Segment, Source};
 
@@ -21,7 +25,7 @@ use crate::bits::{bits, parts};
 use crate::file::{CachedFile, Entry};
 use crate::frames::FrameRun;
 use crate::index::{CHUNK_PAGES, Chunk, place};
-use crate::limits::{EXTENDING_PAGES, GAP_PAGES, GATHER_PAGES, GATHER_SEGMENTS, PAGE};
+use crate::limits::{END_PAGES, EXTENDING_PAGES, GAP_PAGES, GATHER_PAGES, GATHER_SEGMENTS, PAGE};
 use crate::partial::{Partial, Rest};
 use crate::space::Reservation;
 use crate::ticket::{Failure, TicketId, TicketKind};
@@ -119,17 +123,21 @@ impl CachedFile {
         if self.writes_through() {
             return self.next_exact(Some(covers), reason.class());
         }
-        if let Some(first) = self.pick(Some(covers)) {
+        let end = self.dirty_tail(covers).map(|tail| self.start_of_end(tail, reason));
+        if let Some(first) = self.pick(Some(covers), end.unwrap_or(u64::MAX)) {
             return Some(self.send_run(first, reason.class()));
         }
         if self.lease.is_shared() {
             return self.next_exact(Some(covers), reason.class());
         }
-        let page = self.dirty_tail(covers)?;
+        let first = end?;
         if self.sweep.drain(self.flights.is_empty()) {
             return None;
         }
-        Some(self.send_tail(page, reason.class()))
+        Some(match self.reservation_for_end(first, reason.class()) {
+            Some(reservation) => self.send_allocate(reservation, reason.class()),
+            None => self.send_end(first, reason.class()),
+        })
     }
 
     /// A partial page has to be read before it is sent whole.
@@ -149,14 +157,15 @@ impl CachedFile {
 
     // Picking
 
-    /// The first page of the next run: on from where the sweep has got to, then what moves the end
-    /// of the file, then from the start.
-    fn pick(&self, covers: Option<u64>) -> Option<u64> {
+    /// The first page of the next run before the page `below`: on from where the sweep has got to,
+    /// then what moves the end of the file, then from the start.
+    fn pick(&self, covers: Option<u64>, below: u64) -> Option<u64> {
         if self.sweep.is_draining() || self.sweep.is_alone() && !self.flights.is_empty() {
             return None;
         }
         let which = |first: u64, chunk: &Chunk| {
-            let sendable = self.sendable(first, chunk);
+            let slots = below.saturating_sub(first).min(CHUNK_PAGES);
+            let sendable = self.sendable(first, chunk) & bits(0, slots as u32);
             match covers {
                 Some(covers) => chunk.not_after(sendable, covers),
                 None => sendable,
@@ -189,7 +198,7 @@ impl CachedFile {
     /// The next run of background writeback; `None` also once at the end of each sweep, for other
     /// files' sake: by the time it is swept again, this one is denser.
     fn sweep(&mut self) -> Option<u64> {
-        let first = self.pick(None)?;
+        let first = self.pick(None, u64::MAX)?;
         (!self.sweep.ends_before(first)).then_some(first)
     }
 
@@ -200,6 +209,12 @@ impl CachedFile {
             first -= 1;
         }
         first
+    }
+
+    /// The first page of the run that goes out with the page of the end.
+    fn start_of_end(&self, tail: u64, reason: Reason) -> u64 {
+        let first = self.start_of_run(tail);
+        if reason == Reason::Sync && tail - first < END_PAGES { first } else { tail }
     }
 
     fn is_eligible(&self, page: u64) -> bool {
@@ -318,15 +333,27 @@ impl CachedFile {
         u64::from(sent)
     }
 
-    fn send_tail(&mut self, page: u64, class: Class) -> Bio {
+    fn reservation_for_end(&mut self, first: u64, class: Class) -> Option<Reservation> {
+        if Some(first) == self.tail_page() { None } else { self.reservation(first, class) }
+    }
+
+    /// Sends the page of the end, up to the end, with the run from `first` on before it.
+    fn send_end(&mut self, first: u64, class: Class) -> Bio {
         debug_assert!(self.flights.is_empty(), "the end of a file is alone at the device");
-        let length = self.sizes.size() - page * PAGE;
-        let mut segments = Segments::default();
-        self.send_data(page, 1, 1, &mut segments);
-        let segments = segments.cut_to(length);
+        let size = self.sizes.size();
+        let (mut run, mut segments) = (Pages::starting_at(first), Segments::default());
+        for (page, _, count) in parts(first..size / PAGE) {
+            let sent = self.send_data(page, count, GATHER_SEGMENTS, &mut segments);
+            debug_assert_eq!(sent, u64::from(count), "a part of the run would stay behind");
+            run.push(sent, Carries::Data);
+        }
+        self.send_data(size / PAGE, 1, 1, &mut segments);
+        run.push(1, Carries::End);
         self.sweep.note_sent();
-        let flight = self.flights.start(Flight::Tail { page, length });
-        self.bio(Operation::WriteBuffered, page * PAGE, length, segments, class, flight)
+        let (offset, length) = (first * PAGE, size - first * PAGE);
+        let flight = self.flights.start(Flight::End { run, size });
+        let segments = segments.cut_to(length);
+        self.bio(Operation::WriteBuffered, offset, length, segments, class, flight)
     }
 
     fn send_allocate(&mut self, reservation: Reservation, class: Class) -> Bio {

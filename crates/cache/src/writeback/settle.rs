@@ -49,15 +49,12 @@ impl CachedFile {
         };
         match self.flights.end(flight) {
             Flight::Pages(run) => self.settle_pages(&run, result, keep, settled),
-            Flight::Tail { page, length } => {
-                let mut run = Pages::starting_at(page);
-                run.push(1, Carries::Data);
+            Flight::End { run, size } => {
                 if result.is_ok() {
-                    self.sizes.note_written(page * PAGE + length);
+                    self.sizes.note_written(size);
                 }
                 self.sweep.end_drain();
-                // The page that is appended to next stays, also if other pages are dropped.
-                self.settle_run(&run, result, Keep::All, settled);
+                self.settle_run(&run, result, keep, settled);
             }
             Flight::Exact { bytes } => self.settle_exact(&bytes, result, settled),
             Flight::Fill { pages, waited } => {
@@ -164,10 +161,12 @@ impl CachedFile {
             self.flushes.note_unkept();
         }
         for (pages, carries) in run.parts() {
+            // The page that is appended to next stays, also if other pages are dropped.
+            let keep = if *carries == Carries::End { Keep::All } else { keep };
             for (page, slot, count) in parts(pages.clone()) {
                 let (chunk, _) = self.index.get_mut(page).expect("a page in flight has a chunk");
                 chunk.flight &= !bits(slot, count);
-                if *carries == Carries::Data {
+                if *carries != Carries::Zeroes {
                     self.settle_written(page, slot, count, keep, settled);
                 }
                 self.index.tidy(page);
@@ -182,7 +181,7 @@ impl CachedFile {
             for page in pages.clone() {
                 let (chunk, slot) = self.index.get_mut(page).expect("a page in flight has a chunk");
                 chunk.flight &= !(1 << slot);
-                if *carries == Carries::Data {
+                if *carries != Carries::Zeroes {
                     self.settle_failed(page, failing, settled);
                 }
                 self.index.tidy(page);

@@ -134,10 +134,7 @@ impl CachedFile {
         if self.sweep.drain(self.flights.is_empty()) {
             return None;
         }
-        Some(match self.reservation_for_end(first, reason.class()) {
-            Some(reservation) => self.send_allocate(reservation, reason.class()),
-            None => self.send_end(first, reason.class()),
-        })
+        Some(self.send_end(first, reason.class()))
     }
 
     /// A partial page has to be read before it is sent whole.
@@ -181,7 +178,7 @@ impl CachedFile {
             let first = find(whole, u64::MAX)?;
             let last = self.index.last_dirty(first, which)?;
             let is_dense = self.index.count_dirty(first..u64::MAX) * 2 > last - first;
-            Some(if is_dense { first } else { self.start_of_run(last) })
+            Some(if is_dense { first } else { self.start_of_run(last, GATHER_PAGES) })
         };
         find(cursor, whole).or_else(extending).or_else(|| find(0, cursor))
     }
@@ -202,10 +199,10 @@ impl CachedFile {
         (!self.sweep.ends_before(first)).then_some(first)
     }
 
-    /// The first page of the run of eligible pages that ends in `last`.
-    fn start_of_run(&self, last: u64) -> u64 {
+    /// The first page of the run of eligible pages that ends in `last`, of at most `most` pages.
+    fn start_of_run(&self, last: u64, most: u64) -> u64 {
         let mut first = last;
-        while first > 0 && last - first + 1 < GATHER_PAGES && self.is_eligible(first - 1) {
+        while first > 0 && last - first + 1 < most && self.is_eligible(first - 1) {
             first -= 1;
         }
         first
@@ -213,8 +210,12 @@ impl CachedFile {
 
     /// The first page of the run that goes out with the page of the end.
     fn start_of_end(&self, tail: u64, reason: Reason) -> u64 {
-        let first = self.start_of_run(tail);
-        if reason == Reason::Sync && tail - first < END_PAGES { first } else { tail }
+        if reason != Reason::Sync {
+            return tail;
+        }
+        // One page more, to see whether the run is too long. Each bio of a long sync looks here.
+        let first = self.start_of_run(tail, END_PAGES + 1);
+        if tail - first < END_PAGES { first } else { tail }
     }
 
     fn is_eligible(&self, page: u64) -> bool {
@@ -333,14 +334,16 @@ impl CachedFile {
         u64::from(sent)
     }
 
-    fn reservation_for_end(&mut self, first: u64, class: Class) -> Option<Reservation> {
-        if Some(first) == self.tail_page() { None } else { self.reservation(first, class) }
-    }
-
-    /// Sends the page of the end, up to the end, with the run from `first` on before it.
+    /// Sends the page of the end, up to the end, with the run from `first` on before it. First
+    /// allocates space for that run, if it is due.
     fn send_end(&mut self, first: u64, class: Class) -> Bio {
         debug_assert!(self.flights.is_empty(), "the end of a file is alone at the device");
         let size = self.sizes.size();
+        if first < size / PAGE
+            && let Some(reservation) = self.reservation(first, class)
+        {
+            return self.send_allocate(reservation, class);
+        }
         let (mut run, mut segments) = (Pages::starting_at(first), Segments::default());
         for (page, _, count) in parts(first..size / PAGE) {
             let sent = self.send_data(page, count, GATHER_SEGMENTS, &mut segments);

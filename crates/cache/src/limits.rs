@@ -19,10 +19,6 @@ pub const GATHER_SEGMENTS: usize = REQUEST_SEGMENTS;
 /// the free space needed.
 pub const GAP_PAGES: u64 = 8;
 
-/// Pages that go out with the one that contains the end, through the page cache of the kernel, at
-/// most: a copy of these takes less time than a request.
-pub const END_PAGES: u64 = 32;
-
 /// Pages that one step of a write or a read handles under the lock.
 pub const STEP_PAGES: usize = 64;
 

@@ -155,7 +155,7 @@ impl Small {
             }
         };
         // Not before: if the engine does not take the file, its refused pages are only here.
-        page_cache::drop_pages(file, WHOLE);
+        page_cache::drop_pages(file);
         *stage = Stage::Grown(grown);
         self.is_grown.store(true, Ordering::Release);
         self.is_refused.store(false, Ordering::Release);
@@ -217,7 +217,7 @@ impl Small {
         let written = self.write_out();
         match self.stage.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Stage::Small(file) => {
-                page_cache::drop_pages(&file, WHOLE);
+                page_cache::drop_pages(&file);
                 written
             }
             Stage::Grown(file) => file.close().map_err(of_engine),

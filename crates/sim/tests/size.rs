@@ -23,12 +23,15 @@ fn contract_08_the_block_of_the_end_is_never_written_direct() {
         single.write(0, &data(1, PAGE + 100));
         assert_eq!(single.ask(TicketKind::FlushData), Ok(()));
         assert_eq!(single.look(StoredFile::size), BLOCK + 100);
-        assert_eq!(writes(&single), [(Operation::WriteBuffered, 0, BLOCK + 100)]);
+        assert_eq!(
+            writes(&single),
+            [(Operation::Write, 0, BLOCK), (Operation::WriteBuffered, BLOCK, 100)]
+        );
         // Direct once it is full.
         single.write(BLOCK + 100, &data(2, PAGE - 100));
         assert_eq!(single.ask(TicketKind::FlushData), Ok(()));
         assert_eq!(single.look(StoredFile::size), 2 * BLOCK);
-        assert_eq!(writes(&single)[1], (Operation::Write, BLOCK, BLOCK));
+        assert_eq!(writes(&single)[2], (Operation::Write, BLOCK, BLOCK));
     });
 }
 

@@ -11,7 +11,6 @@ mod space;
 
 use std::io;
 use std::mem;
-use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,7 +29,6 @@ use crate::lock;
 use crate::open::{
     self, Access, Create, Descriptor, Directory, How, LEASE_PATIENCE, Opened, Truncate,
 };
-use crate::page_cache;
 
 /// Type of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -404,11 +402,6 @@ impl OpenFile {
             Directory::NotNeeded => {}
         }
         Ok(())
-    }
-
-    /// Drops the clean pages of a range from the page cache of the kernel. Only advice.
-    pub fn drop_cached(&self, bytes: Range<u64>) {
-        page_cache::drop_pages(self, bytes);
     }
 }
 

@@ -4,7 +4,6 @@
 //! file system its journal.
 
 use std::io;
-use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd as _};
 
@@ -33,11 +32,10 @@ pub fn write_out(file: &impl AsFd, bytes: Range<u64>) -> io::Result<()> {
     sync_range(file, bytes, all)
 }
 
-/// Drops the clean pages of a range.
-pub fn drop_pages(file: &impl AsFd, bytes: Range<u64>) {
-    let length = NonZeroU64::new(bytes.end - bytes.start);
+/// Drops the clean pages of a file.
+pub fn drop_pages(file: &impl AsFd) {
     // Only advice.
-    let _ = rustix::fs::fadvise(file, bytes.start, length, Advice::DontNeed);
+    let _ = rustix::fs::fadvise(file, 0, None, Advice::DontNeed);
 }
 
 fn sync_range(file: &impl AsFd, bytes: Range<u64>, how: libc::c_uint) -> io::Result<()> {

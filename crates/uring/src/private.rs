@@ -17,7 +17,7 @@ use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 use crate::file;
 use crate::lock::{self, Lock};
 use crate::open::Access;
-use crate::page_cache::{self, WHOLE};
+use crate::page_cache;
 
 const DONT_CACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(libc::RWF_DONTCACHE as u32);
 
@@ -111,7 +111,7 @@ impl PrivateFile {
     /// Drops pages that the kernel does not drop by itself.
     fn drop_pages(&self) {
         if !self.drops_pages.load(Ordering::Relaxed) {
-            page_cache::drop_pages(&self.descriptor, WHOLE);
+            page_cache::drop_pages(&self.descriptor);
         }
     }
 }

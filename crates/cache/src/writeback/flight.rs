@@ -12,8 +12,8 @@ use crate::ticket::TicketId;
 pub(crate) enum Flight {
     /// Pages, direct.
     Pages(Pages),
-    /// The page that contains the end of the file, up to that, and a run of pages before it.
-    End { run: Pages, size: u64 },
+    /// The page that contains the end of the file, up to the end.
+    Tail { page: u64, length: u64 },
     /// These bytes of a shared file, through the kernel's cache.
     Exact { bytes: Range<u64> },
     /// Pages being read, for a reader that waits or ahead of one.
@@ -83,8 +83,6 @@ impl Pages {
 pub(crate) enum Carries {
     /// The page's frame.
     Data,
-    /// The frame of the page that contains the end.
-    End,
     /// Zeroes over a known hole.
     Zeroes,
 }
@@ -248,7 +246,7 @@ impl Flights {
     fn count(&mut self, flight: &Flight, by: isize) {
         let is_alone = matches!(
             flight,
-            Flight::End { .. }
+            Flight::Tail { .. }
                 | Flight::Exact { .. }
                 | Flight::GiveBack { .. }
                 | Flight::SetLength { .. }
@@ -257,7 +255,7 @@ impl Flights {
             self.alone = self.alone.checked_add_signed(by).expect("a flight is counted once");
         }
         let counter = match flight {
-            Flight::End { .. }
+            Flight::Tail { .. }
             | Flight::Exact { .. }
             | Flight::Allocate(_)
             | Flight::Punch

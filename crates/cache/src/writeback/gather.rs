@@ -14,10 +14,6 @@
 //! (a stream) it is the first of them and large, so that what is on disk stays a prefix. Where they
 //! are sparse (random writes into a new file) it is the *last* run: then all others are below the
 //! size, and go out in parallel.
-//!
-//! A page that contains the end is written through the page cache of the kernel, alone at the
-//! device. If a caller waits, a short run before it goes with it: one request instead of two, one
-//! after the other. So a log that is synced after a few records never switches its descriptor.
 
 use forebay_block::{Bio, Class, Errno, Operation, Segment, Source};
 
@@ -25,7 +21,7 @@ use crate::bits::{bits, parts};
 use crate::file::{CachedFile, Entry};
 use crate::frames::FrameRun;
 use crate::index::{CHUNK_PAGES, Chunk, place};
-use crate::limits::{END_PAGES, EXTENDING_PAGES, GAP_PAGES, GATHER_PAGES, GATHER_SEGMENTS, PAGE};
+use crate::limits::{EXTENDING_PAGES, GAP_PAGES, GATHER_PAGES, GATHER_SEGMENTS, PAGE};
 use crate::partial::{Partial, Rest};
 use crate::space::Reservation;
 use crate::ticket::{Failure, TicketId, TicketKind};
@@ -123,18 +119,17 @@ impl CachedFile {
         if self.writes_through() {
             return self.next_exact(Some(covers), reason.class());
         }
-        let end = self.dirty_tail(covers).map(|tail| self.start_of_end(tail, reason));
-        if let Some(first) = self.pick(Some(covers), end.unwrap_or(u64::MAX)) {
+        if let Some(first) = self.pick(Some(covers)) {
             return Some(self.send_run(first, reason.class()));
         }
         if self.lease.is_shared() {
             return self.next_exact(Some(covers), reason.class());
         }
-        let first = end?;
+        let page = self.dirty_tail(covers)?;
         if self.sweep.drain(self.flights.is_empty()) {
             return None;
         }
-        Some(self.send_end(first, reason.class()))
+        Some(self.send_tail(page, reason.class()))
     }
 
     /// A partial page has to be read before it is sent whole.
@@ -154,15 +149,14 @@ impl CachedFile {
 
     // Picking
 
-    /// The first page of the next run before the page `below`: on from where the sweep has got to,
-    /// then what moves the end of the file, then from the start.
-    fn pick(&self, covers: Option<u64>, below: u64) -> Option<u64> {
+    /// The first page of the next run: on from where the sweep has got to, then what moves the end
+    /// of the file, then from the start.
+    fn pick(&self, covers: Option<u64>) -> Option<u64> {
         if self.sweep.is_draining() || self.sweep.is_alone() && !self.flights.is_empty() {
             return None;
         }
         let which = |first: u64, chunk: &Chunk| {
-            let slots = below.saturating_sub(first).min(CHUNK_PAGES);
-            let sendable = self.sendable(first, chunk) & bits(0, slots as u32);
+            let sendable = self.sendable(first, chunk);
             match covers {
                 Some(covers) => chunk.not_after(sendable, covers),
                 None => sendable,
@@ -178,7 +172,7 @@ impl CachedFile {
             let first = find(whole, u64::MAX)?;
             let last = self.index.last_dirty(first, which)?;
             let is_dense = self.index.count_dirty(first..u64::MAX) * 2 > last - first;
-            Some(if is_dense { first } else { self.start_of_run(last, GATHER_PAGES) })
+            Some(if is_dense { first } else { self.start_of_run(last) })
         };
         find(cursor, whole).or_else(extending).or_else(|| find(0, cursor))
     }
@@ -195,27 +189,17 @@ impl CachedFile {
     /// The next run of background writeback; `None` also once at the end of each sweep, for other
     /// files' sake: by the time it is swept again, this one is denser.
     fn sweep(&mut self) -> Option<u64> {
-        let first = self.pick(None, u64::MAX)?;
+        let first = self.pick(None)?;
         (!self.sweep.ends_before(first)).then_some(first)
     }
 
-    /// The first page of the run of eligible pages that ends in `last`, of at most `most` pages.
-    fn start_of_run(&self, last: u64, most: u64) -> u64 {
+    /// The first page of the run of eligible pages that ends in `last`.
+    fn start_of_run(&self, last: u64) -> u64 {
         let mut first = last;
-        while first > 0 && last - first + 1 < most && self.is_eligible(first - 1) {
+        while first > 0 && last - first + 1 < GATHER_PAGES && self.is_eligible(first - 1) {
             first -= 1;
         }
         first
-    }
-
-    /// The first page of the run that goes out with the page of the end.
-    fn start_of_end(&self, tail: u64, reason: Reason) -> u64 {
-        if reason != Reason::Sync {
-            return tail;
-        }
-        // One page more, to see whether the run is too long. Each bio of a long sync looks here.
-        let first = self.start_of_run(tail, END_PAGES + 1);
-        if tail - first < END_PAGES { first } else { tail }
     }
 
     fn is_eligible(&self, page: u64) -> bool {
@@ -334,29 +318,15 @@ impl CachedFile {
         u64::from(sent)
     }
 
-    /// Sends the page of the end, up to the end, with the run from `first` on before it. First
-    /// allocates space for that run, if it is due.
-    fn send_end(&mut self, first: u64, class: Class) -> Bio {
+    fn send_tail(&mut self, page: u64, class: Class) -> Bio {
         debug_assert!(self.flights.is_empty(), "the end of a file is alone at the device");
-        let size = self.sizes.size();
-        if first < size / PAGE
-            && let Some(reservation) = self.reservation(first, class)
-        {
-            return self.send_allocate(reservation, class);
-        }
-        let (mut run, mut segments) = (Pages::starting_at(first), Segments::default());
-        for (page, _, count) in parts(first..size / PAGE) {
-            let sent = self.send_data(page, count, GATHER_SEGMENTS, &mut segments);
-            debug_assert_eq!(sent, u64::from(count), "a part of the run would stay behind");
-            run.push(sent, Carries::Data);
-        }
-        self.send_data(size / PAGE, 1, 1, &mut segments);
-        run.push(1, Carries::End);
-        self.sweep.note_sent();
-        let (offset, length) = (first * PAGE, size - first * PAGE);
-        let flight = self.flights.start(Flight::End { run, size });
+        let length = self.sizes.size() - page * PAGE;
+        let mut segments = Segments::default();
+        self.send_data(page, 1, 1, &mut segments);
         let segments = segments.cut_to(length);
-        self.bio(Operation::WriteBuffered, offset, length, segments, class, flight)
+        self.sweep.note_sent();
+        let flight = self.flights.start(Flight::Tail { page, length });
+        self.bio(Operation::WriteBuffered, page * PAGE, length, segments, class, flight)
     }
 
     fn send_allocate(&mut self, reservation: Reservation, class: Class) -> Bio {

@@ -49,12 +49,15 @@ impl CachedFile {
         };
         match self.flights.end(flight) {
             Flight::Pages(run) => self.settle_pages(&run, result, keep, settled),
-            Flight::End { run, size } => {
+            Flight::Tail { page, length } => {
+                let mut run = Pages::starting_at(page);
+                run.push(1, Carries::Data);
                 if result.is_ok() {
-                    self.sizes.note_written(size);
+                    self.sizes.note_written(page * PAGE + length);
                 }
                 self.sweep.end_drain();
-                self.settle_run(&run, result, keep, settled);
+                // The page that is appended to next stays, also if other pages are dropped.
+                self.settle_run(&run, result, Keep::All, settled);
             }
             Flight::Exact { bytes } => self.settle_exact(&bytes, result, settled),
             Flight::Fill { pages, waited } => {
@@ -161,12 +164,10 @@ impl CachedFile {
             self.flushes.note_unkept();
         }
         for (pages, carries) in run.parts() {
-            // The page that is appended to next stays, also if other pages are dropped.
-            let keep = if *carries == Carries::End { Keep::All } else { keep };
             for (page, slot, count) in parts(pages.clone()) {
                 let (chunk, _) = self.index.get_mut(page).expect("a page in flight has a chunk");
                 chunk.flight &= !bits(slot, count);
-                if *carries != Carries::Zeroes {
+                if *carries == Carries::Data {
                     self.settle_written(page, slot, count, keep, settled);
                 }
                 self.index.tidy(page);
@@ -181,7 +182,7 @@ impl CachedFile {
             for page in pages.clone() {
                 let (chunk, slot) = self.index.get_mut(page).expect("a page in flight has a chunk");
                 chunk.flight &= !(1 << slot);
-                if *carries != Carries::Zeroes {
+                if *carries == Carries::Data {
                     self.settle_failed(page, failing, settled);
                 }
                 self.index.tidy(page);

@@ -139,9 +139,6 @@ pub(crate) const APPEND_ROUNDS: u32 = 16;
 /// Most bytes of one call that appends past the cache: what several slices are joined in.
 pub(crate) const APPEND_BYTES: usize = 1 << 20;
 
-/// Bytes that small syncs of a file leave in the page cache of the kernel, at most.
-pub(crate) const KERNEL_BYTES: u64 = 1 << 20;
-
 /// Dirty and in-flight pages of a file at which an uncached writer waits: enough to keep the device
 /// busy while more is gathered.
 pub(crate) const UNCACHED_DIRTY_PAGES: u64 = 4 * forebay_cache::limits::UNCACHED_PAGES;

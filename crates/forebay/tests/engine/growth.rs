@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::support::mount::{FileSystem, Mount};
-use crate::support::{self, MIB, allocated, how, pattern, process};
+use crate::support::{self, MIB, allocated, how, pattern};
 use forebay::{Engine, Options};
 use forebay_uring::{Access, Create, How, OpenFile, Truncate};
 
@@ -86,29 +86,4 @@ fn small_files_reserve_nothing() {
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 300 << 10);
     }
     assert_eq!(engine.stats().reserved_bytes, 0, "{:?}", engine.stats());
-}
-
-/// The last bytes of a file go through the page cache of the kernel, and those of a small sync
-/// before them: there is one request for both, and the pages do not stay there.
-#[test]
-fn a_log_with_small_syncs_makes_one_write_each_and_leaves_little_in_the_kernel() {
-    const SYNCS: u64 = 600;
-    let directory = support::directory();
-    let path = directory.path().join("log");
-    let engine = engine();
-    let file = engine.open(&path, &how::create()).unwrap();
-    for number in 0..SYNCS {
-        file.append(&pattern(number, 9_001)).unwrap();
-        file.sync_data().unwrap();
-    }
-    let stats = engine.stats();
-    file.close().unwrap();
-    engine.shutdown(SOON).unwrap();
-    println!("{stats:?}");
-    assert_eq!(std::fs::metadata(&path).unwrap().len(), SYNCS * 9_001);
-    assert!(stats.requests <= 2 * SYNCS + 20, "{} requests", stats.requests);
-    match process::shell("fincore -b -n -o RES \"$1\"", &path) {
-        Ok(bytes) => assert!(bytes.trim().parse::<u64>().unwrap() < 3 * MIB, "{bytes}"),
-        Err(error) => support::skip("what the kernel has cached", &error),
-    }
 }

@@ -233,9 +233,6 @@ impl OpenFile {
         self.look(|_, _| Ok(()))
     }
 
-    /// As `forebay_uring::OpenFile::drop_cached`. The machine has pages of unflushed writes alone.
-    pub fn drop_cached(&self, _bytes: Range<u64>) {}
-
     /// Returns the bytes that can still be allocated; unlimited for a block device.
     ///
     /// # Errors

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use forebay_block::{Ended, Moment, Operation};
+use forebay_cache::CachedFile;
 use forebay_cache::writeback::settle::Keep;
-use forebay_cache::{CachedFile, Liberties};
 
 use super::Inode;
 use super::change::{After, Changing};
@@ -47,12 +47,6 @@ pub(crate) fn settle(
         file.service.end_hold();
         let rewrites = file.cache.rewrites();
         ended.iter().for_each(|ended| settle_one(file, base, ended, now));
-        if file.cache.liberties() == Liberties::Exclusive
-            && let Some(bytes) = file.service.drop_from_kernel(ended)
-        {
-            let file = Arc::clone(&inode.file);
-            inode.aside.run(move || file.drop_cached(bytes));
-        }
         let has_failed = file.cache.failing().is_some();
         if has_failed {
             base.level.look_again(inode.target, file.wakers());

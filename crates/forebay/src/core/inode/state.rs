@@ -13,11 +13,9 @@
 //! Each part has its own fields, methods and `verify`. Debug builds verify all of them whenever the
 //! lock is released.
 
-use std::ops::Range;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use forebay_block::{Ended, Operation};
 use forebay_cache::file::Entry;
 use forebay_cache::limits::PAGE;
 use forebay_cache::samples::Samples;
@@ -27,7 +25,6 @@ use super::counts::{Charges, Failures};
 use super::record::Account;
 use super::wakers::Wakers;
 use crate::core::base::Base;
-use crate::core::limits::KERNEL_BYTES;
 use crate::core::sync::lead::Syncing;
 
 /// State of an inode, under its lock.
@@ -151,30 +148,9 @@ pub(crate) struct Service {
     is_renewing: bool,
     /// Set once the contexts have stopped; no I/O can complete after that.
     is_orphan: bool,
-    /// Range written through the page cache of the kernel since its pages were last dropped.
-    in_kernel: Range<u64>,
 }
 
 impl Service {
-    /// Notes writes through the page cache of the kernel. Returns the range to drop from it once a
-    /// flush has made enough of its pages clean.
-    pub(crate) fn drop_from_kernel(&mut self, ended: &[Ended]) -> Option<Range<u64>> {
-        let mut is_flushed = false;
-        for Ended { bio, .. } in ended.iter().filter(|ended| ended.result.is_ok()) {
-            let range = &mut self.in_kernel;
-            match bio.operation {
-                Operation::WriteBuffered if range.is_empty() => *range = bio.offset..bio.end(),
-                Operation::WriteBuffered => {
-                    *range = range.start.min(bio.offset)..range.end.max(bio.end());
-                }
-                Operation::FlushData | Operation::FlushAll => is_flushed = true,
-                _ => {}
-            }
-        }
-        let drops = is_flushed && self.in_kernel.end - self.in_kernel.start >= KERNEL_BYTES;
-        drops.then(|| std::mem::take(&mut self.in_kernel))
-    }
-
     /// Notes that a context has the file. Returns false if a caller has closed it; its number may
     /// belong to another file by now.
     pub(crate) fn attach(&mut self) -> bool {

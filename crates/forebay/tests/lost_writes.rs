@@ -84,7 +84,7 @@ fn contract_01_a_file_that_was_made_and_synced_has_its_name() {
     assert_eq!(std::fs::read(&path).unwrap(), pattern(1, 10_000));
 }
 
-/// Whichever way the files of a batch were flushed.
+/// Both with one `syncfs` for a window and with a flush for each file.
 fn a_batch_that_is_committed_is_there(file_system: FileSystem, bytes: u64) {
     let Some(mut disk) = Disk::new("batch_loses_power", file_system, bytes, Fails::Writes) else {
         return;

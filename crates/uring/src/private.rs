@@ -187,7 +187,7 @@ mod tests {
         let file = std::fs::File::create_new(directory.path().join("file")).unwrap();
         let file = PrivateFile::new(file.into());
         file.write_all_at(b"data", 0).unwrap();
-        // Whatever other programs have to write.
+        // Bytes of other programs do not count here.
         let may = file.may_sync_all(FILES_TOGETHER, u64::MAX / 2);
         let name = probe::file_system(directory.path()).unwrap();
         assert_eq!(may, FLUSHED_TOGETHER.contains(&name.as_str()), "{name}");

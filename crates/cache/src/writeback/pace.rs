@@ -31,6 +31,8 @@ use forebay_block::limits::{PAGE, REQUEST_COST_BYTES};
 use forebay_block::{Class, Moment};
 use window::{Load, Window};
 
+use crate::price::Work;
+
 /// Minimum of requests in flight, so that the device never waits between two requests.
 pub const LEAST_REQUESTS: usize = 2;
 
@@ -112,6 +114,8 @@ pub struct Pace {
     is_full: bool,
     /// Requests that have ended since then.
     ended: Window,
+    /// Work that had ended at the last look, until it is taken.
+    work: Work,
     window: Window,
     /// Cost per nanosecond, a moving average over about two windows; zero while it is unknown.
     rate: f64,
@@ -141,6 +145,7 @@ impl Pace {
             looked: Moment::default(),
             is_full: false,
             ended: Window::default(),
+            work: Work::default(),
             window: Window::default(),
             rate: 0.0,
             write_rate: 0.0,
@@ -231,12 +236,17 @@ impl Pace {
             return false;
         }
         let nanoseconds = now.nanoseconds_since(std::mem::replace(&mut self.looked, now));
-        let ended = std::mem::take(&mut self.ended);
-        // The flight was not full, so the device might have done more.
-        if !std::mem::take(&mut self.is_full) {
+        let ended = Window { nanoseconds, ..std::mem::take(&mut self.ended) };
+        // If the flight was not full, the device might have done more.
+        let is_full = std::mem::take(&mut self.is_full);
+        self.work = Work {
+            requests: ended.requests,
+            bytes: ended.cost - ended.requests * REQUEST_COST_BYTES,
+            full: if is_full { nanoseconds } else { 0 },
+        };
+        if !is_full {
             return false;
         }
-        let ended = Window { nanoseconds, ..ended };
         self.window.add(ended);
         self.try_on(ended);
         let least = match self.bound {
@@ -249,6 +259,11 @@ impl Pace {
         }
         self.learn();
         true
+    }
+
+    /// Takes the work that had ended at the last [`look`](Pace::look).
+    pub fn take_work(&mut self) -> Work {
+        std::mem::take(&mut self.work)
     }
 
     /// Returns the pages that the device writes per second, if known.

@@ -32,6 +32,7 @@ mod how;
 mod keeper;
 mod model;
 mod operation;
+pub mod priced;
 mod reading;
 mod stage;
 pub mod stall;

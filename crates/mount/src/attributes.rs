@@ -238,7 +238,7 @@ impl Mount {
         let in_engine = node.state().writable().cloned();
         let (file, is_own) = match in_engine.or(open.filter(|file| file.access != Access::Read)) {
             Some(file) => (file, false),
-            None => (OpenFile::open_for(&self.way, node, OFlags::WRONLY)?, true),
+            None => (OpenFile::open_for(&self.way, node, OFlags::WRONLY, None)?, true),
         };
         if is_own {
             file.opened_with(OFlags::RDWR);

@@ -12,6 +12,7 @@ use crate::limits::{COPY_BYTES, REQUEST_BYTES};
 use crate::mounted::Mount;
 use crate::node::Node;
 use crate::open_file::OpenFile;
+use crate::passed::{Pass, open_as_asked};
 use crate::settle;
 
 thread_local! {
@@ -20,12 +21,14 @@ thread_local! {
 }
 
 impl Mount {
-    /// Opens a file with the flags of the kernel. Blocks.
+    /// Opens a file with the flags of the kernel. `pass` gives it to the kernel, if that can read
+    /// it. Blocks.
     pub(crate) fn open_file(
         &self,
         node: &Arc<Node>,
         flags: OFlags,
         caller: &Caller,
+        pass: Option<Pass<'_>>,
     ) -> io::Result<Arc<OpenFile>> {
         let cut = flags.contains(OFlags::TRUNC);
         let only_grows = Access::of(flags) == Access::ReadWrite && only_grows(node, flags)?;
@@ -34,9 +37,9 @@ impl Mount {
             settle::close(self, node);
         }
         let file = if only_grows && node.state().writable().is_none() {
-            OpenFile::open_as_asked(node, flags)?
+            open_as_asked(node, flags)?
         } else {
-            OpenFile::open_for(&self.way, node, flags)?
+            OpenFile::open_for(&self.way, node, flags, pass)?
         };
         if cut && let Err(error) = self.cut(&file, caller) {
             self.end_open(file);
@@ -221,7 +224,8 @@ mod tests {
         std::fs::write(path, b"hello").unwrap();
         let descriptor = openat(CWD, path, OFlags::PATH, Mode::empty()).unwrap();
         let status = rustix::fs::fstat(&descriptor).unwrap();
-        mount.open_file(&mount.nodes.enter(descriptor, &status, 1), flags, &Caller::here()).unwrap()
+        let node = mount.nodes.enter(descriptor, &status, 1);
+        mount.open_file(&node, flags, &Caller::here(), None).unwrap()
     }
 
     /// The end of the mount writes out files with a time of writing alone.

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -18,10 +19,10 @@ use crate::attributes::{self, Wanted};
 use crate::caller::Caller;
 use crate::data::Sync;
 use crate::directory::OpenDirectory;
-use crate::limits::ATTRIBUTES_KEPT;
 use crate::mounted::Mount;
 use crate::node::Node;
-use crate::reply::{GENERATION, agree, answer, attr, empty, entry, space, value};
+use crate::passed::Pass;
+use crate::reply::{agree, answer, attr, empty, entry, made, opened, space, value};
 use crate::rights::visible;
 use crate::settle;
 use crate::times::requested;
@@ -47,6 +48,7 @@ impl Served {
 impl Filesystem for Served {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         self.opened = agree(config);
+        self.mount.passing.agree(config, &self.mount.way);
         Ok(())
     }
 
@@ -179,8 +181,11 @@ impl Filesystem for Served {
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let flags = OFlags::from_bits_retain(flags.0 as u32);
         let node = self.node(ino);
-        let file = node.and_then(|node| self.mount.open_file(&node, flags, &Caller::of(req)));
-        answer!(reply, file, file => reply.opened(self.mount.files.add(file), self.opened));
+        let pass = |file: BorrowedFd<'_>| reply.open_backing(file);
+        let pass = self.mount.passing.is_on().then_some(&pass as Pass<'_>);
+        let open = |node| self.mount.open_file(&node, flags, &Caller::of(req), pass);
+        let file = node.and_then(open);
+        answer!(reply, file, file => opened(reply, &self.mount, file, (flags, self.opened)));
     }
 
     fn create(
@@ -197,13 +202,7 @@ impl Filesystem for Served {
         let created = self.node(dir).and_then(|parent| {
             self.mount.create_file(&Caller::of(req), &parent, name, (mode, umask), flags)
         });
-        match created {
-            Ok((attributes, file)) => {
-                let fh = self.mount.files.add(file);
-                reply.created(&ATTRIBUTES_KEPT, &attributes, GENERATION, fh, self.opened);
-            }
-            Err(error) => reply.error(error.into()),
-        }
+        answer!(reply, created, of => made(reply, &self.mount, of, (flags, self.opened)));
     }
 
     fn read(

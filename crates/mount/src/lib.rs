@@ -8,7 +8,7 @@
 //! other object that the kernel knows is a `Node` in the table of `node`. Its open files and what
 //! the source does not show yet are in `open_file`; `appends` has the order of appends, `accessed`
 //! the time of reads. `small` has new small files, which are not in the engine, and `plain` opens
-//! files past it. `settle` ends the use of files that nobody has open, `durable` syncs all, and
+//! files past it; `passed` has those, and the files that the kernel reads itself. `settle` ends the use of files that nobody has open, `durable` syncs all, and
 //! `forgetting` ends the use of names. `caller` takes the identity of the calling process, and
 //! `rights` applies the rules that hold for it and not for this process. `serve` mounts and ends,
 //! and `control` is its connection with [`unmount`].
@@ -37,6 +37,7 @@ mod mounted;
 mod names;
 mod node;
 mod open_file;
+mod passed;
 mod places;
 mod plain;
 mod ready;

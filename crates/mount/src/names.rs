@@ -119,7 +119,7 @@ impl Mount {
             _ => error,
         })?;
         let opened = match is_permitted(&found, caller, flags) {
-            true => self.open_file(&node, flags, caller),
+            true => self.open_file(&node, flags, caller, None),
             false => Err(look_again()),
         };
         let file = opened.inspect_err(|_| drop(self.nodes.forget(node.number, 1)))?;

@@ -7,13 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Instant, SystemTime};
 
+use fuser::BackingId;
 use rustix::fs::OFlags;
 
 use crate::appends::Appends;
 use crate::data::{Access, OpenData, Sync, Way};
 use crate::limits::KEEP_WRITABLE;
 use crate::node::Node;
-use crate::plain::{as_asked, plain};
+use crate::passed::{Pass, open_as_asked, open_passed};
+use crate::plain::plain;
 use crate::small::Small;
 
 /// A file that is open in the engine, for one or more opens of the kernel in turn.
@@ -22,6 +24,8 @@ pub(crate) struct OpenFile {
     pub(crate) node: Arc<Node>,
     pub(crate) data: OpenData,
     pub(crate) access: Access,
+    /// The file by which the kernel reads it.
+    pub(crate) backing: Option<Arc<BackingId>>,
     /// Flags of its last open of the kernel.
     flags: AtomicI32,
     appends: Appends,
@@ -31,9 +35,9 @@ pub(crate) struct OpenFile {
 #[derive(Debug, Default)]
 pub(crate) struct OpenState {
     /// One for each open of the kernel.
-    open: Vec<Arc<OpenFile>>,
+    pub(crate) open: Vec<Arc<OpenFile>>,
     /// Stays open without an open of the kernel, so that pages and the time of writing stay.
-    kept: Option<Arc<OpenFile>>,
+    pub(crate) kept: Option<Arc<OpenFile>>,
     /// Time of the last write, until the source shows it.
     pub(crate) written: Option<SystemTime>,
     /// Time of access that the source gets together with the time of writing.
@@ -56,7 +60,9 @@ pub(crate) struct OpenState {
     /// Time of the last close of an open for writing.
     writer_closed: Option<Instant>,
     /// Opens in progress.
-    opening: u32,
+    pub(crate) opening: u32,
+    /// Opens in progress past the engine.
+    pub(crate) passing: u32,
     /// Changes with each use, so that a planned end of use is recognized as outdated.
     uses: u64,
 }
@@ -85,12 +91,16 @@ impl OpenState {
     }
 
     /// Whether the node is open past the engine.
-    fn is_open_as_asked(&self) -> bool {
+    pub(crate) fn is_open_as_asked(&self) -> bool {
         self.open.iter().any(|file| file.access == Access::AsAsked)
     }
 
-    /// Some open file, one that can be written if there is one.
+    /// Some open file, one that can be written if there is one. While the node is open past the
+    /// engine, a file that is kept does not count.
     pub(crate) fn any(&self) -> Option<&Arc<OpenFile>> {
+        if let Some(past) = self.open.iter().find(|file| file.access == Access::AsAsked) {
+            return Some(past);
+        }
         let mut all = self.open.iter().chain(&self.kept);
         all.find(|file| file.access == Access::ReadWrite)
             .or(self.open.first())
@@ -137,7 +147,7 @@ impl OpenState {
         Some(file)
     }
 
-    fn add(&mut self, file: &Arc<OpenFile>) {
+    pub(crate) fn add(&mut self, file: &Arc<OpenFile>) {
         self.uses += 1;
         if file.data.small().is_some() {
             // The source shows all that is written to it.
@@ -187,47 +197,63 @@ impl OpenState {
 
 impl OpenFile {
     pub(crate) fn new(node: &Arc<Node>, data: OpenData, access: Access) -> Arc<Self> {
+        Self::with_backing(node, data, access, None)
+    }
+
+    /// A file that is open past the engine.
+    pub(crate) fn past(
+        node: &Arc<Node>,
+        data: OpenData,
+        backing: Option<Arc<BackingId>>,
+    ) -> Arc<Self> {
+        Self::with_backing(node, data, Access::AsAsked, backing)
+    }
+
+    fn with_backing(
+        node: &Arc<Node>,
+        data: OpenData,
+        access: Access,
+        backing: Option<Arc<BackingId>>,
+    ) -> Arc<Self> {
         let (flags, appends) = (AtomicI32::new(0), Appends::default());
-        Arc::new(Self { node: Arc::clone(node), data, access, flags, appends })
+        Arc::new(Self { node: Arc::clone(node), data, access, backing, flags, appends })
     }
 
-    /// Opens the file of a node for a caller with these flags. Blocks.
-    pub(crate) fn open_for(way: &Way, node: &Arc<Node>, flags: OFlags) -> io::Result<Arc<Self>> {
+    /// Opens the file of a node for a caller with these flags. `pass` gives it to the kernel, if
+    /// that can read it. Blocks.
+    pub(crate) fn open_for(
+        way: &Way,
+        node: &Arc<Node>,
+        flags: OFlags,
+        mut pass: Option<Pass<'_>>,
+    ) -> io::Result<Arc<Self>> {
         let access = Access::of(flags);
-        if node.state().is_open_as_asked() {
-            return Self::open_as_asked(node, flags);
-        }
-        let opened = match flags.contains(OFlags::TRUNC) {
-            true => Self::open_to_cut(way, node),
-            false => Self::open(way, node, access),
-        };
-        match opened {
-            Err(error) if access == Access::ReadWrite && is_refused(&error) => {
-                Self::open_as_asked(node, flags)
+        loop {
+            if let Some(file) = open_passed(node, flags, pass.take())? {
+                return Ok(file);
             }
-            opened => opened,
+            let opened = match flags.contains(OFlags::TRUNC) {
+                true => Self::open_to_cut(way, node),
+                false => Self::open(way, node, access),
+            };
+            match opened {
+                Ok(Some(file)) => return Ok(file),
+                Ok(None) => {}
+                Err(error) if access == Access::ReadWrite && is_refused(&error) => {
+                    return open_as_asked(node, flags);
+                }
+                Err(error) => return Err(error),
+            }
         }
     }
 
-    /// Opens the file of a node past the engine, with no more rights than the caller asked for. The
-    /// engine needs both reading and writing, at any offset: it completes and rewrites pages.
-    /// Blocks.
-    pub(crate) fn open_as_asked(node: &Arc<Node>, flags: OFlags) -> io::Result<Arc<Self>> {
-        // Pages of the engine would be written over what this descriptor writes.
-        let _closing = node.closing();
-        let data = OpenData::Plain(as_asked(&node.path(), flags)?);
-        let file = Self::new(node, data, Access::AsAsked);
-        node.state().add(&file);
-        Ok(file)
-    }
-
-    /// Opens the file of a node. Blocks.
-    pub(crate) fn open(way: &Way, node: &Arc<Node>, access: Access) -> io::Result<Arc<Self>> {
+    /// Opens the file of a node. `None` if it was opened past the engine meanwhile. Blocks.
+    fn open(way: &Way, node: &Arc<Node>, access: Access) -> io::Result<Option<Arc<Self>>> {
         Self::opening(node, access, || way.open(&node.path(), access))
     }
 
     /// Opens the file of a node, which the caller cuts to nothing next. Blocks.
-    fn open_to_cut(way: &Way, node: &Arc<Node>) -> io::Result<Arc<Self>> {
+    fn open_to_cut(way: &Way, node: &Arc<Node>) -> io::Result<Option<Arc<Self>>> {
         // Pages of the old content would be written over the new one.
         let closing = node.closing();
         let is_unused = node.state().is_unused();
@@ -248,23 +274,28 @@ impl OpenFile {
 
     /// Opens a new file of a node, which is open already. Blocks.
     pub(crate) fn take(way: &Way, node: &Arc<Node>, file: OwnedFd) -> io::Result<Arc<Self>> {
-        Self::opening(node, Access::ReadWrite, || {
+        let opened = Self::opening(node, Access::ReadWrite, || {
             Ok(match way {
                 Way::Engine(stack) => OpenData::Small(Small::new(stack, file.into())),
                 Way::Plain => OpenData::Plain(file.into()),
             })
-        })
+        });
+        // A program may have found it by another name.
+        opened?.map_or_else(|| open_as_asked(node, OFlags::RDWR), Ok)
     }
 
     fn opening(
         node: &Arc<Node>,
         access: Access,
         open: impl FnOnce() -> io::Result<OpenData>,
-    ) -> io::Result<Arc<Self>> {
+    ) -> io::Result<Option<Arc<Self>>> {
         let small = {
             let mut state = node.state();
+            if state.is_past() {
+                return Ok(None);
+            }
             if let Some(kept) = state.reopen(access) {
-                return Ok(kept);
+                return Ok(Some(kept));
             }
             state.opening += 1;
             state.small().cloned()
@@ -286,7 +317,7 @@ impl OpenFile {
         state.opening -= 1;
         let file = Self::new(node, opened?, access);
         state.add(&file);
-        Ok(file)
+        Ok(Some(file))
     }
 
     /// Writes, and notes the time: also after an error, because a part may have been accepted.
@@ -369,15 +400,16 @@ mod tests {
         let descriptor = open(&path);
         let status = rustix::fs::fstat(&descriptor).unwrap();
         let node = nodes.enter(descriptor, &status, 1);
-        let read = OpenFile::open(&Way::Plain, &node, Access::Read).unwrap();
-        let write = OpenFile::open(&Way::Plain, &node, Access::ReadWrite).unwrap();
+        let open_for = |flags| OpenFile::open_for(&Way::Plain, &node, flags, None).unwrap();
+        let read = open_for(OFlags::RDONLY);
+        let write = open_for(OFlags::RDWR);
         let number = Arc::as_ptr(&write);
         assert!(Arc::ptr_eq(node.state().any().unwrap(), &write));
         write.end();
         assert!(node.state().writable().is_some(), "it sets the time while another is open");
         read.end();
         assert!(!node.state().is_open() && !node.state().is_unused());
-        let again = OpenFile::open(&Way::Plain, &node, Access::Read).unwrap();
+        let again = open_for(OFlags::RDONLY);
         assert_eq!(Arc::as_ptr(&again), number);
         again.end();
         assert!(matches!(node.state().take_kept(), Kept::Idle(_)));

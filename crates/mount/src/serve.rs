@@ -56,6 +56,8 @@ pub struct Mounted {
     pub mount_point: PathBuf,
     /// Process whose files and cache were adopted from its keeper.
     pub adopted: Option<u32>,
+    /// Whether the kernel reads files without unwritten data itself.
+    pub passes: bool,
 }
 
 /// Mounts a source and serves it until it is unmounted, or until SIGTERM, SIGINT or SIGHUP, unless
@@ -93,6 +95,7 @@ pub fn mount(
     let config = config(options, &source);
     let session = Session::new(Served::new(Arc::clone(&mount)), &mount_point, &config)
         .map_err(|error| failed("mount", error))?;
+    mount.passing.check(&session, &mount.source);
     let _ = mount.notifier.set(session.notifier());
     let waiting = Waiting::default();
     let mounted = places::find(&mount_point)?;
@@ -100,7 +103,12 @@ pub fn mount(
     let listener = listener.transpose();
     let listener = listener.map_err(|error| failed("serve `forebay unmount`", error))?;
     let ended = serve(session, &mount).map_err(|error| failed("start a thread", error))?;
-    ready(&Mounted { source: source.clone(), mount_point: mount_point.clone(), adopted: process });
+    ready(&Mounted {
+        source: source.clone(),
+        mount_point: mount_point.clone(),
+        adopted: process,
+        passes: mount.passing.is_on(),
+    });
     if let Err(error) = ready::report() {
         mount.log(&format!("could not tell the service manager: {error}"));
     }

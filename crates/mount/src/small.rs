@@ -164,7 +164,7 @@ impl Small {
     }
 
     /// Returns whether the device has refused pages that the engine does not have.
-    fn is_refused(&self) -> bool {
+    pub(crate) fn is_refused(&self) -> bool {
         self.is_refused.load(Ordering::Acquire)
     }
 

@@ -1,0 +1,206 @@
+//! Files that are open past the engine, and those that the kernel reads itself.
+//!
+//! A reader of a file without unwritten bytes needs no engine. The kernel gets the file of the
+//! source with the answer to the open (`FUSE_PASSTHROUGH`), and reads without this process:
+//!
+//! ```text
+//! open for reading --clean, and nobody has it open--> the kernel reads the source
+//! another reader ------while the first has it open--> likewise, by the same backing file
+//! a writer ------------while the first has it open--> its requests come here, and go to the page
+//!                                                     cache of the source, as do maps of it
+//! last close ---------------------------------------> the next open finds the engine again
+//! ```
+//!
+//! The kernel permits no mixture: while an inode has a backing file, an open that does not name it
+//! fails. So the decision is made under the lock of the node, and all open files of a node are
+//! either past the engine or none is.
+//!
+//! A map outlives the close of its file, and then the kernel has pages of the source in use. A
+//! write by the engine would not be in them at once. So the first open for writing after a reader
+//! looks whether something still has the file open, and stays past the engine then.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use forebay_uring::lease::is_open_elsewhere;
+use fuser::{BackingId, FopenFlags, InitFlags, KernelConfig};
+use rustix::fs::OFlags;
+
+use crate::data::{Access, Held, OpenData, Way};
+use crate::node::Node;
+use crate::open_file::{OpenFile, OpenState};
+use crate::plain::{as_asked, plain};
+
+/// Gives a file to the kernel, which reads it from then on.
+pub(crate) type Pass<'a> = &'a dyn Fn(BorrowedFd<'_>) -> io::Result<BackingId>;
+
+/// Whether the kernel reads files itself.
+#[derive(Debug, Default)]
+pub(crate) struct Passing(AtomicBool);
+
+impl Passing {
+    /// Agrees with the kernel on it.
+    pub(crate) fn agree(&self, config: &mut KernelConfig, way: &Way) {
+        let is_on = matches!(way, Way::Engine(_))
+            && config.set_max_stack_depth(1).is_ok()
+            && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok();
+        self.0.store(is_on, Ordering::Relaxed);
+    }
+
+    /// Asks the kernel whether this process may give it files, which is a right of root. The
+    /// directory of the source is no file to read, and has another error.
+    pub(crate) fn check(&self, device: &impl AsFd, source: &impl AsFd) {
+        let refused = BackingId::create_raw(device, source)
+            .is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
+        self.0.fetch_and(!refused, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Returns how the kernel uses an open file.
+pub(crate) fn how(file: &OpenFile, flags: OFlags, otherwise: FopenFlags) -> FopenFlags {
+    let reads = Access::of(flags) == Access::Read;
+    let how = match file.backing {
+        Some(_) if is_for_kernel(flags) => FopenFlags::empty(),
+        // The kernel sends reads and writes here, and maps the backing file.
+        Some(_) => FopenFlags::FOPEN_DIRECT_IO,
+        None => otherwise,
+    };
+    // The close of a reader has nothing to do.
+    if reads { how | FopenFlags::FOPEN_NOFLUSH } else { how }
+}
+
+/// Whether the kernel can serve an open alone. For direct I/O the source has rules of alignment,
+/// which a mount has not.
+fn is_for_kernel(flags: OFlags) -> bool {
+    Access::of(flags) == Access::Read && !flags.contains(OFlags::DIRECT)
+}
+
+/// Opens the file of a node past the engine, with no more rights than the caller asked for. The
+/// engine needs both reading and writing, at any offset: it completes and rewrites pages. Blocks.
+pub(crate) fn open_as_asked(node: &Arc<Node>, flags: OFlags) -> io::Result<Arc<OpenFile>> {
+    node.state().passing += 1;
+    let opened = open(node, flags, Why::Needed);
+    node.state().passing -= 1;
+    Ok(opened?.expect("it is opened in this way or not at all"))
+}
+
+/// Opens the file of a node past the engine if it is open in that way, or if the kernel can read it
+/// itself. Otherwise returns `None`. Blocks.
+pub(crate) fn open_passed(
+    node: &Arc<Node>,
+    flags: OFlags,
+    pass: Option<Pass<'_>>,
+) -> io::Result<Option<Arc<OpenFile>>> {
+    if Access::of(flags) == Access::ReadWrite && is_mapped(node) {
+        return open_as_asked(node, flags).map(Some);
+    }
+    let pass = pass.filter(|_| is_for_kernel(flags));
+    {
+        let mut state = node.state();
+        if !state.is_past() && !(pass.is_some() && state.is_clean()) {
+            return Ok(None);
+        }
+        state.passing += 1;
+    }
+    let opened = open(node, flags, pass.map_or(Why::Joins, Why::Passes));
+    node.state().passing -= 1;
+    opened
+}
+
+/// Why a file is opened past the engine.
+#[derive(Clone, Copy)]
+enum Why<'a> {
+    /// The engine cannot have it.
+    Needed,
+    /// The others are open in this way.
+    Joins,
+    /// The same, or the kernel can read it.
+    Passes(Pass<'a>),
+}
+
+/// Opens a file, while `passing` of its node keeps the engine from it.
+fn open(node: &Arc<Node>, flags: OFlags, why: Why<'_>) -> io::Result<Option<Arc<OpenFile>>> {
+    // Pages of the engine would be written over what this descriptor writes. The first of several
+    // opens at once makes the backing file.
+    let _closing = node.closing();
+    let (is_past, is_clean, backing) = {
+        let state = node.state();
+        (state.is_open_as_asked(), state.is_clean(), state.backing())
+    };
+    let begins = match why {
+        Why::Passes(pass) if !is_past && is_clean => Some(pass),
+        Why::Needed => None,
+        _ if is_past => None,
+        _ => return Ok(None),
+    };
+    let file = match as_asked(&node.path(), flags) {
+        // The engine may have a descriptor, or reports the error.
+        Err(_) if begins.is_some() => return Ok(None),
+        opened => opened?,
+    };
+    let backing = match begins.map(|pass| pass(file.as_fd())) {
+        Some(Ok(backing)) => Some(Arc::new(backing)),
+        Some(Err(_)) => return Ok(None),
+        None => backing,
+    };
+    if backing.is_some() {
+        node.may_be_mapped.store(true, Ordering::Relaxed);
+    }
+    let file = OpenFile::past(node, OpenData::Plain(file), backing);
+    node.state().add(&file);
+    Ok(Some(file))
+}
+
+/// Whether something has the file of a node open that the kernel has read, although no program of
+/// the mount has: a map does not end with a close.
+fn is_mapped(node: &Node) -> bool {
+    if !node.may_be_mapped.load(Ordering::Relaxed) {
+        return false;
+    }
+    let kept = {
+        let state = node.state();
+        if !state.is_clean() {
+            return false;
+        }
+        state.any().cloned()
+    };
+    let is_mapped = match kept {
+        Some(kept) => kept.data.with(|held| match held {
+            Held::Plain(file) => is_open_elsewhere(file),
+            Held::Engine(_) => false,
+        }),
+        None => plain(&node.path(), true).is_ok_and(|file| is_open_elsewhere(&file)),
+    };
+    if !is_mapped {
+        node.may_be_mapped.store(false, Ordering::Relaxed);
+    }
+    is_mapped
+}
+
+impl OpenState {
+    /// Whether the node is open past the engine, or is just being opened in that way.
+    pub(crate) fn is_past(&self) -> bool {
+        self.passing > 0 || self.is_open_as_asked()
+    }
+
+    /// The file by which the kernel reads.
+    fn backing(&self) -> Option<Arc<BackingId>> {
+        self.open.iter().find_map(|file| file.backing.clone())
+    }
+
+    /// Whether the source has all bytes, and nobody has the file open. A new small file is in the
+    /// page cache of the source.
+    fn is_clean(&self) -> bool {
+        let is_idle = self.open.is_empty() && self.opening == 0;
+        let is_shown = self.written.is_none() && !self.is_poisoned && !self.is_adopted;
+        let is_in_source =
+            |file: &Arc<OpenFile>| file.data.small().is_some_and(|small| !small.is_refused());
+        is_idle && is_shown && self.kept.as_ref().is_none_or(is_in_source)
+    }
+}

@@ -32,14 +32,10 @@ use crate::times::requested;
 pub(crate) struct Served {
     pub(crate) mount: Arc<Mount>,
     /// How files are opened: past the page cache if shared mappings work with that.
-    opened: FopenFlags,
+    pub(crate) opened: FopenFlags,
 }
 
 impl Served {
-    pub(crate) fn new(mount: Arc<Mount>) -> Self {
-        Self { mount, opened: FopenFlags::empty() }
-    }
-
     fn node(&self, number: INodeNo) -> io::Result<Arc<Node>> {
         self.mount.nodes.get(number.0)
     }
@@ -134,10 +130,8 @@ impl Filesystem for Served {
     }
 
     fn unlink(&self, _: &Request, dir: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        empty(
-            reply,
-            self.node(dir).and_then(|dir| self.mount.remove(&dir, name, AtFlags::empty())),
-        );
+        let remove = |dir: Arc<Node>| self.mount.remove(&dir, name, AtFlags::empty());
+        empty(reply, self.node(dir).and_then(remove));
     }
 
     fn rmdir(&self, _: &Request, dir: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -163,28 +157,24 @@ impl Filesystem for Served {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let renamed = self.node(dir).and_then(|parent| {
-            let new_parent = self.node(to)?;
-            self.mount.rename_to((&parent, name), (&new_parent, new_name), flags)
+        let renamed = self.node(dir).and_then(|from| {
+            self.mount.rename_to((&from, name), (&*self.node(to)?, new_name), flags)
         });
         empty(reply, renamed);
     }
 
     fn link(&self, _: &Request, ino: INodeNo, dir: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let linked = self.node(ino).and_then(|node| {
-            let parent = self.node(dir)?;
-            self.mount.link_to(&node, &parent, name)
-        });
+        let nodes = self.node(ino).and_then(|node| Ok((node, self.node(dir)?)));
+        let linked = nodes.and_then(|(node, parent)| self.mount.link_to(&node, &parent, name));
         entry(reply, linked);
     }
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let flags = OFlags::from_bits_retain(flags.0 as u32);
-        let node = self.node(ino);
         let pass = |file: BorrowedFd<'_>| reply.open_backing(file);
         let pass = self.mount.passing.is_on().then_some(&pass as Pass<'_>);
         let open = |node| self.mount.open_file(&node, flags, &Caller::of(req), pass);
-        let file = node.and_then(open);
+        let file = self.node(ino).and_then(open);
         answer!(reply, file, file => opened(reply, &self.mount, file, (flags, self.opened)));
     }
 
@@ -354,9 +344,8 @@ impl Filesystem for Served {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let flags = FallocateFlags::from_bits_retain(mode as u32);
+        let (flags, range) = (FallocateFlags::from_bits_retain(mode as u32), (offset, length));
         let file = self.mount.files.get(fh);
-        let range = (offset, length);
         let done = file.and_then(|file| self.mount.allocate(&file, flags, range, &Caller::of(req)));
         empty(reply, done);
     }
@@ -389,9 +378,9 @@ impl Filesystem for Served {
         reply: ReplyWrite,
     ) {
         let files = &self.mount.files;
-        let files = files.get(handle_from).and_then(|from| Ok((from, files.get(handle_to)?)));
-        let copied = files.and_then(|(from, to)| {
-            self.mount.copy_range((&from, offset_from), (&to, offset_to), length, &Caller::of(req))
+        let copied = files.get(handle_from).and_then(|from| {
+            let (to, caller) = (files.get(handle_to)?, Caller::of(req));
+            self.mount.copy_range((&from, offset_from), (&to, offset_to), length, &caller)
         });
         answer!(reply, copied, copied => reply.written(copied as u32));
     }

@@ -30,7 +30,8 @@ use rustix::fs::OFlags;
 
 use crate::data::{Access, Held, OpenData, Way};
 use crate::node::Node;
-use crate::open_file::{OpenFile, OpenState};
+use crate::open_file::OpenFile;
+use crate::open_state::OpenState;
 use crate::plain::{as_asked, plain};
 
 /// Gives a file to the kernel, which reads it from then on.
@@ -103,7 +104,7 @@ pub(crate) fn open_passed(
     let pass = pass.filter(|_| is_for_kernel(flags));
     {
         let mut state = node.state();
-        if !state.is_past() && !(pass.is_some() && state.is_clean()) {
+        if !(state.is_past() || pass.is_some() && state.is_clean()) {
             return Ok(None);
         }
         state.passing += 1;

@@ -53,6 +53,27 @@ pub(crate) fn of(node: &Node) -> io::Result<FileAttr> {
     Ok(shown(node, &node.status()?, size))
 }
 
+/// Attributes of an object of which nothing else is known.
+pub(crate) fn nothing_but(inode: u64, kind: fuser::FileType) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(inode),
+        size: 0,
+        blocks: 0,
+        atime: UNIX_EPOCH,
+        mtime: UNIX_EPOCH,
+        ctime: UNIX_EPOCH,
+        crtime: UNIX_EPOCH,
+        kind,
+        perm: 0,
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: 4096,
+        flags: 0,
+    }
+}
+
 /// The attributes by the answer of the source, and the size of an open file.
 fn shown(node: &Node, status: &Stat, size: Option<u64>) -> FileAttr {
     let mut attributes = FileAttr {

@@ -45,7 +45,7 @@ impl Mount {
             self.end_open(file);
             return Err(error);
         }
-        file.opened_with(flags);
+        file.opened_with(flags - OFlags::CREATE);
         Ok(file)
     }
 
@@ -60,6 +60,10 @@ impl Mount {
     /// Ends an open of the kernel.
     pub(crate) fn end_open(&self, file: Arc<OpenFile>) {
         let node = Arc::clone(&file.node);
+        if file.is_new() {
+            // Its close has sent nothing. After an error the file stays dirty, and is tried again.
+            let _ = self.flush_file(&file);
+        }
         file.end();
         let is_closed_now = {
             let state = node.state();

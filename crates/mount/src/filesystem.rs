@@ -10,8 +10,8 @@ use std::time::SystemTime;
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, INodeNo,
     IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs,
-    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use rustix::fs::{AtFlags, FallocateFlags, FileType, OFlags, XattrFlags};
 
@@ -259,7 +259,7 @@ impl Filesystem for Served {
     }
 
     fn opendir(&self, _: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let opened = self.node(ino).and_then(|node| OpenDirectory::open(&node, flags.0));
+        let opened = self.node(ino).and_then(|node| OpenDirectory::open(node, flags.0));
         let added = opened.map(|open| self.mount.directories.add(Arc::new(open)));
         answer!(reply, added, fh => reply.opened(fh, FopenFlags::empty()));
     }
@@ -274,6 +274,19 @@ impl Filesystem for Served {
     ) {
         let open = self.mount.directories.get(fh);
         answer!(reply, open.and_then(|open| open.read(offset, &mut reply)), () => reply.ok());
+    }
+
+    fn readdirplus(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let open = self.mount.directories.get(fh);
+        let read = open.and_then(|open| open.look_up(offset, &self.mount, &mut reply));
+        answer!(reply, read, () => reply.ok());
     }
 
     fn releasedir(&self, _: &Request, _: INodeNo, fh: FileHandle, _: OpenFlags, reply: ReplyEmpty) {

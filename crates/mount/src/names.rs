@@ -96,7 +96,7 @@ impl Mount {
         })?;
         let taken = OpenFile::take(&self.way, &node, descriptor);
         let file = taken.inspect_err(|_| drop(self.nodes.forget(node.number, 1)))?;
-        file.opened_with(flags);
+        file.opened_with(flags | OFlags::CREATE);
         self.forgetting.after_lookup(self.descriptors());
         self.with_attributes(&node, file)
     }

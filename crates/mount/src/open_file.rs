@@ -183,9 +183,17 @@ impl OpenFile {
         self.flags.store(flags.bits().cast_signed(), Ordering::Relaxed);
     }
 
+    fn last_flags(&self) -> OFlags {
+        OFlags::from_bits_retain(self.flags.load(Ordering::Relaxed).cast_unsigned())
+    }
+
     pub(crate) fn is_opened_to_write(&self) -> bool {
-        let flags = OFlags::from_bits_retain(self.flags.load(Ordering::Relaxed).cast_unsigned());
-        flags.intersects(OFlags::WRONLY | OFlags::RDWR)
+        self.last_flags().intersects(OFlags::WRONLY | OFlags::RDWR)
+    }
+
+    /// Whether its last open of the kernel made the file.
+    pub(crate) fn is_new(&self) -> bool {
+        self.last_flags().contains(OFlags::CREATE)
     }
 
     /// Syncs if it was opened for synchronous writes. For changes by requests without flags.

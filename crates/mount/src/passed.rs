@@ -72,8 +72,8 @@ pub(crate) fn how(file: &OpenFile, flags: OFlags, otherwise: FopenFlags) -> Fope
         Some(_) => FopenFlags::FOPEN_DIRECT_IO,
         None => otherwise,
     };
-    // The close of a reader has nothing to do.
-    if reads { how | FopenFlags::FOPEN_NOFLUSH } else { how }
+    // The close of a reader has nothing to do, and that of a new file replaces no content.
+    if reads || file.is_new() { how | FopenFlags::FOPEN_NOFLUSH } else { how }
 }
 
 /// Whether the kernel can serve an open alone. For direct I/O the source has rules of alignment,

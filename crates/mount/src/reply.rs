@@ -35,6 +35,11 @@ pub(crate) fn agree(config: &mut KernelConfig) -> FopenFlags {
         | InitFlags::FUSE_AUTO_INVAL_DATA
         | InitFlags::FUSE_ASYNC_DIO;
     let _ = config.add_capabilities(wanted & config.capabilities());
+    if rustix::process::geteuid().is_root() {
+        // Only root can look up each name that it can list.
+        let wanted = InitFlags::FUSE_DO_READDIRPLUS | InitFlags::FUSE_READDIRPLUS_AUTO;
+        let _ = config.add_capabilities(wanted & config.capabilities());
+    }
     // Linux 6.6. Before it, a file opened past the page cache has no shared mappings; then the
     // page cache is used, and each write still comes here at once.
     if config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP).is_ok() {

@@ -25,8 +25,8 @@ use std::time::SystemTime;
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, INodeNo, IoctlFlags,
     KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs,
-    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
 use crate::accessed::now;
@@ -199,6 +199,7 @@ impl Filesystem for InTurns {
         fsync(node: INodeNo, fh: FileHandle, is_data: bool, reply: ReplyEmpty);
         opendir(node: INodeNo, flags: OpenFlags, reply: ReplyOpen);
         readdir(node: INodeNo, fh: FileHandle, offset: u64, reply: ReplyDirectory);
+        readdirplus(node: INodeNo, fh: FileHandle, offset: u64, reply: ReplyDirectoryPlus);
         releasedir(node: INodeNo, fh: FileHandle, flags: OpenFlags, reply: ReplyEmpty);
         fsyncdir(node: INodeNo, fh: FileHandle, is_data: bool, reply: ReplyEmpty);
         statfs(node: INodeNo, reply: ReplyStatfs);

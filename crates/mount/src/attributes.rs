@@ -53,7 +53,7 @@ pub(crate) fn of(node: &Node) -> io::Result<FileAttr> {
     Ok(shown(node, &node.status()?, size))
 }
 
-/// Attributes of an object of which nothing else is known.
+/// Returns attributes without anything but the number and the kind.
 pub(crate) fn nothing_but(inode: u64, kind: fuser::FileType) -> FileAttr {
     FileAttr {
         ino: INodeNo(inode),

@@ -22,7 +22,7 @@ pub(crate) struct OpenFile {
     pub(crate) node: Arc<Node>,
     pub(crate) data: OpenData,
     pub(crate) access: Access,
-    /// The file by which the kernel reads it.
+    /// The backing file, if the kernel reads it itself.
     pub(crate) backing: Option<Arc<BackingId>>,
     /// Flags of its last open of the kernel.
     flags: AtomicI32,

@@ -1,4 +1,4 @@
-//! What is open of a node, and what the source does not show of it yet.
+//! The open files of a node, and changes that the source does not show yet.
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};

@@ -190,7 +190,7 @@ impl OpenState {
         self.passing > 0 || self.is_open_as_asked()
     }
 
-    /// The file by which the kernel reads.
+    /// The backing file, if the kernel reads the node itself.
     fn backing(&self) -> Option<Arc<BackingId>> {
         self.open.iter().find_map(|file| file.backing.clone())
     }

@@ -8,7 +8,7 @@
 //! ```text
 //!   waits for a request --> serves it --> waits again, if fewer than WAITING do
 //!         ^                   |  \------> rests
-//!         |                   \ none waits any more
+//!         |                   \ the last that waited
 //!         \-- one that rests <-/
 //! ```
 //!
@@ -261,7 +261,7 @@ mod tests {
             (0..2 * THREADS).for_each(|_| send.send(Duration::from_millis(100)).unwrap());
             until(&|| turns.known.load(Ordering::Relaxed) == THREADS);
             until(&|| turns.resting().threads >= THREADS - WAITING - 1);
-            // As many as there are threads, each of which waits for the device.
+            // One long request for each thread.
             let begin = std::time::Instant::now();
             (0..THREADS).for_each(|_| send.send(Duration::from_millis(300)).unwrap());
             until(&|| turns.resting().threads == 0);

@@ -140,7 +140,7 @@ fn a_writer_beside_a_reader_of_the_kernel_is_seen_at_once() {
         for step in 0..5_u8 {
             writer.write_all_at(&[step; 3], u64::from(step) * 2).unwrap();
             expected[usize::from(step) * 2..][..3].fill(step);
-            // From the small file that it was to one that is none.
+            // A small file becomes a large one.
             writer.write_all_at(&[step; 100_000], expected.len() as u64).unwrap();
             expected.extend([step; 100_000]);
             assert!(content(&reader) == expected, "{name}: {step}");

@@ -17,6 +17,7 @@ use crate::data::Access;
 use crate::mounted::Mount;
 use crate::node::{CAPABILITY, Node, kind};
 use crate::open_file::OpenFile;
+use crate::passed::open_for;
 use crate::rights::{self, ACCESS_LIST};
 use crate::settle;
 use crate::times::{changed_at, time, timespec};
@@ -259,7 +260,7 @@ impl Mount {
         let in_engine = node.state().writable().cloned();
         let (file, is_own) = match in_engine.or(open.filter(|file| file.access != Access::Read)) {
             Some(file) => (file, false),
-            None => (OpenFile::open_for(&self.way, node, OFlags::WRONLY, None)?, true),
+            None => (open_for(&self.way, node, OFlags::WRONLY, None)?, true),
         };
         if is_own {
             file.opened_with(OFlags::RDWR);

@@ -12,7 +12,7 @@ use crate::limits::{COPY_BYTES, REQUEST_BYTES};
 use crate::mounted::Mount;
 use crate::node::Node;
 use crate::open_file::OpenFile;
-use crate::passed::{Pass, open_as_asked};
+use crate::passed::{Pass, open_as_asked, open_for};
 use crate::settle;
 
 thread_local! {
@@ -39,7 +39,7 @@ impl Mount {
         let file = if only_grows && node.state().writable().is_none() {
             open_as_asked(node, flags)?
         } else {
-            OpenFile::open_for(&self.way, node, flags, pass)?
+            open_for(&self.way, node, flags, pass)?
         };
         if cut && let Err(error) = self.cut(&file, caller) {
             self.end_open(file);

@@ -7,29 +7,26 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fuser::{INodeNo, ReplyDirectory, ReplyDirectoryPlus};
+use fuser::{INodeNo, ReplyDirectory};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, SeekFrom, openat, statat};
 
-use crate::attributes;
 use crate::data::Sync;
-use crate::limits::{ATTRIBUTES_KEPT, DIRECTORY_BYTES};
-use crate::mounted::Mount;
+use crate::limits::DIRECTORY_BYTES;
 use crate::node::{Node, kind};
-use crate::reply::GENERATION;
 
 /// An entry of a directory.
-struct Entry<'a> {
-    inode: u64,
+pub(crate) struct Entry<'a> {
+    pub(crate) inode: u64,
     /// Position of the next one.
-    next: u64,
-    kind: fuser::FileType,
-    name: &'a OsStr,
+    pub(crate) next: u64,
+    pub(crate) kind: fuser::FileType,
+    pub(crate) name: &'a OsStr,
 }
 
 /// An open directory of the source.
 #[derive(Debug)]
 pub(crate) struct OpenDirectory {
-    node: Arc<Node>,
+    pub(crate) node: Arc<Node>,
     /// Its position is set by each read.
     descriptor: Mutex<OwnedFd>,
 }
@@ -51,43 +48,9 @@ impl OpenDirectory {
         })
     }
 
-    /// Adds entries likewise, and looks each of them up: programs that list a directory often look
-    /// at its files next.
-    pub(crate) fn look_up(
-        &self,
-        position: u64,
-        mount: &Mount,
-        reply: &mut ReplyDirectoryPlus,
-    ) -> io::Result<()> {
-        let mut is_first = true;
-        // The entries are longer than those of the source.
-        self.each(position, DIRECTORY_BYTES / 4, |Entry { inode, next, kind, name }| {
-            let is_link = matches!(name.as_bytes(), b"." | b"..");
-            let attributes = if is_link {
-                // The kernel does not use them.
-                attributes::nothing_but(inode, kind)
-            } else {
-                match mount.look_up(&self.node, name) {
-                    Ok((_, attributes)) => attributes,
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-                    Err(error) if is_first => return Err(error),
-                    // The next request begins with this entry.
-                    Err(_) => return Ok(true),
-                }
-            };
-            is_first = false;
-            let (number, kept) = (attributes.ino, &ATTRIBUTES_KEPT);
-            let is_full = reply.add(number, next, name, kept, &attributes, GENERATION);
-            if is_full && !is_link {
-                drop(mount.nodes.forget(number.0, 1));
-            }
-            Ok(is_full)
-        })
-    }
-
     /// Calls with each entry from a position on until that returns true. Reads this many bytes at
     /// once.
-    fn each(
+    pub(crate) fn each(
         &self,
         position: u64,
         bytes: usize,

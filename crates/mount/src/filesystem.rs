@@ -285,7 +285,7 @@ impl Filesystem for Served {
         mut reply: ReplyDirectoryPlus,
     ) {
         let open = self.mount.directories.get(fh);
-        let read = open.and_then(|open| open.look_up(offset, &self.mount, &mut reply));
+        let read = open.and_then(|open| self.mount.list(&open, offset, &mut reply));
         answer!(reply, read, () => reply.ok());
     }
 

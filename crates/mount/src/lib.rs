@@ -5,8 +5,8 @@
 //!
 //! A request of the kernel takes this way: `filesystem` decodes it; `names` changes directories,
 //! `attributes` answers and sets attributes, `content` reads and writes. Each file, directory or
-//! other object that the kernel knows is a `Node` in the table of `node`. Its open files are in
-//! `open_file`, and `open_state` has what the source does not show yet. `appends` has the order of
+//! other object that the kernel knows is a `Node` in the table of `node`. Its open files and what
+//! the source does not show yet are in `open_file`. `appends` has the order of
 //! appends, `accessed` the time of reads. `small` has new small files, which are not in the engine;
 //! `passed` has files that are open past it, and those that the kernel reads itself. `settle` ends
 //! the use of files that nobody has open, `durable` syncs all, and `forgetting` ends the use of
@@ -34,11 +34,11 @@ mod forgetting;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzed;
 mod limits;
+mod listed;
 mod mounted;
 mod names;
 mod node;
 mod open_file;
-mod open_state;
 mod passed;
 mod places;
 mod plain;

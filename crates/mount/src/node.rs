@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, StatxAttributes, StatxFlags};
 use rustix::fs::{Timestamps, fstat, openat, statx};
 
-use crate::open_state::OpenState;
+use crate::open_file::OpenState;
 use crate::places::MountNumber;
 
 /// The number of the root. The kernel knows it without a lookup.

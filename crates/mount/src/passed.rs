@@ -20,19 +20,19 @@
 //! looks whether something still has the file open, and stays past the engine then.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use forebay_uring::lease::is_open_elsewhere;
+use forebay_uring::sharing::is_open_elsewhere;
 use fuser::{BackingId, FopenFlags, InitFlags, KernelConfig};
 use rustix::fs::OFlags;
 
 use crate::data::{Access, Held, OpenData, Way};
 use crate::node::Node;
-use crate::open_file::OpenFile;
-use crate::open_state::OpenState;
+use crate::open_file::{OpenFile, OpenState};
 use crate::plain::{as_asked, plain};
+use crate::small::Small;
 
 /// Gives a file to the kernel, which reads it from then on.
 pub(crate) type Pass<'a> = &'a dyn Fn(BorrowedFd<'_>) -> io::Result<BackingId>;
@@ -82,6 +82,51 @@ fn is_for_kernel(flags: OFlags) -> bool {
     Access::of(flags) == Access::Read && !flags.contains(OFlags::DIRECT)
 }
 
+/// Opens the file of a node for a caller with these flags. `pass` gives it to the kernel, if that
+/// can read it. Blocks.
+pub(crate) fn open_for(
+    way: &Way,
+    node: &Arc<Node>,
+    flags: OFlags,
+    mut pass: Option<Pass<'_>>,
+) -> io::Result<Arc<OpenFile>> {
+    let access = Access::of(flags);
+    loop {
+        if let Some(file) = open_passed(node, flags, pass.take())? {
+            return Ok(file);
+        }
+        let opened = match flags.contains(OFlags::TRUNC) {
+            true => OpenFile::open_to_cut(way, node),
+            false => OpenFile::open(way, node, access),
+        };
+        match opened {
+            Ok(Some(file)) => return Ok(file),
+            Ok(None) => {}
+            Err(error) if access == Access::ReadWrite && is_refused(&error) => {
+                return open_as_asked(node, flags);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Whether this process may not open a file in this way.
+fn is_refused(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM))
+}
+
+/// Opens a new file of a node, which is open already. Blocks.
+pub(crate) fn take(way: &Way, node: &Arc<Node>, file: OwnedFd) -> io::Result<Arc<OpenFile>> {
+    let opened = OpenFile::opening(node, Access::ReadWrite, || {
+        Ok(match way {
+            Way::Engine(stack) => OpenData::Small(Small::new(stack, file.into())),
+            Way::Plain => OpenData::Plain(file.into()),
+        })
+    });
+    // A program may have found it by another name.
+    opened?.map_or_else(|| open_as_asked(node, OFlags::RDWR), Ok)
+}
+
 /// Opens the file of a node past the engine, with no more rights than the caller asked for. The
 /// engine needs both reading and writing, at any offset: it completes and rewrites pages. Blocks.
 pub(crate) fn open_as_asked(node: &Arc<Node>, flags: OFlags) -> io::Result<Arc<OpenFile>> {
@@ -93,7 +138,7 @@ pub(crate) fn open_as_asked(node: &Arc<Node>, flags: OFlags) -> io::Result<Arc<O
 
 /// Opens the file of a node past the engine if it is open in that way, or if the kernel can read it
 /// itself. Otherwise returns `None`. Blocks.
-pub(crate) fn open_passed(
+fn open_passed(
     node: &Arc<Node>,
     flags: OFlags,
     pass: Option<Pass<'_>>,

@@ -14,8 +14,7 @@ use crate::data::Access;
 use crate::limits::{KEEP_OPEN, KEEP_WRITABLE, KEPT_FILES, LOOK_FOR_REMOVED, SETTLE_AFTER};
 use crate::mounted::Mount;
 use crate::node::Node;
-use crate::open_file::OpenFile;
-use crate::open_state::{Kept, OpenState};
+use crate::open_file::{Kept, OpenFile, OpenState};
 use crate::times::{changed_at, timespec};
 
 /// Files after their last close, the oldest first.

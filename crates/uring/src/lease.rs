@@ -29,7 +29,7 @@ use rustix::io::Errno;
 
 use crate::fork::Home;
 
-const F_SETSIG: libc::c_int = 10;
+pub(crate) const F_SETSIG: libc::c_int = 10;
 const F_SETOWN_EX: libc::c_int = 15;
 const F_OWNER_TID: libc::c_int = 0;
 
@@ -373,22 +373,7 @@ fn is_listed_as_breaking(descriptor: RawFd) -> bool {
     listed.is_ok_and(|listed| listed.lines().any(is_one))
 }
 
-/// Returns whether something besides this open file has the file open: another descriptor, or a map
-/// that is left of one. False on a file system without leases.
-///
-/// An open by another program at the same moment waits for the end of this call.
-pub fn is_open_elsewhere(file: &impl AsFd) -> bool {
-    let descriptor = file.as_fd().as_raw_fd();
-    // A program that opens the file now has the kernel send a signal that nobody notices.
-    // SAFETY: the command takes a number.
-    let quiet = check(unsafe { libc::fcntl(descriptor, F_SETSIG, libc::SIGURG) });
-    match quiet.and_then(|_| set_lease(descriptor, libc::F_WRLCK)) {
-        Ok(()) => set_lease(descriptor, libc::F_UNLCK).is_err(),
-        Err(error) => error.kind() == io::ErrorKind::WouldBlock,
-    }
-}
-
-fn set_lease(descriptor: RawFd, kind: libc::c_int) -> io::Result<()> {
+pub(crate) fn set_lease(descriptor: RawFd, kind: libc::c_int) -> io::Result<()> {
     // SAFETY: the command takes a number.
     check(unsafe { libc::fcntl(descriptor, libc::F_SETLEASE, kind) }).map(|_| ())
 }
@@ -399,6 +384,6 @@ fn break_signal() -> libc::c_int {
     libc::SIGRTMIN() + 5
 }
 
-fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }

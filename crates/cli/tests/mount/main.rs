@@ -13,6 +13,7 @@ mod appends;
 mod descriptors;
 mod faults;
 mod longest;
+mod map;
 mod passed;
 mod place;
 mod point;

@@ -8,6 +8,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::map::Map;
 use crate::place::{FOREBAY, Place, bytes, run};
 
 /// Part of the line of a mount whose files the kernel reads.
@@ -62,36 +63,6 @@ fn open(path: &Path, flags: i32) -> File {
         .custom_flags(flags & !libc::O_ACCMODE)
         .open(path)
         .unwrap_or_else(|error| panic!("{}: {flags:o}: {error}", path.display()))
-}
-
-/// A shared map of the first bytes of a file, for reading.
-struct Map(*mut libc::c_void);
-
-impl Map {
-    const LENGTH: usize = 4096;
-
-    fn of(file: &File) -> Self {
-        use std::os::fd::AsRawFd as _;
-
-        let (how, descriptor) = (libc::PROT_READ, file.as_raw_fd());
-        let place = std::ptr::null_mut();
-        // SAFETY: a new map, which nothing else uses.
-        let map = unsafe { libc::mmap(place, Self::LENGTH, how, libc::MAP_SHARED, descriptor, 0) };
-        assert_ne!(map, libc::MAP_FAILED);
-        Self(map)
-    }
-
-    fn first(&self) -> u8 {
-        // SAFETY: the file has this byte while the map is used.
-        unsafe { self.0.cast::<u8>().read_volatile() }
-    }
-}
-
-impl Drop for Map {
-    fn drop(&mut self) {
-        // SAFETY: it is mapped once, and not used afterwards.
-        unsafe { libc::munmap(self.0, Self::LENGTH) };
-    }
 }
 
 #[test]

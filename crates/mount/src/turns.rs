@@ -2,8 +2,8 @@
 //!
 //! The kernel gives each request to the thread that has waited longest. With many threads that
 //! wait, each request finds another one, whose stack and processor have cooled down. With few
-//! threads, those that wait for the device would hold up all requests. So a thread that has served a
-//! request rests if enough others wait, and the last one that waits wakes one that rests:
+//! threads, those that wait for the device would hold up all requests. So a thread that has served
+//! a request rests if enough others wait, and the last one that waits wakes one that rests:
 //!
 //! ```text
 //!   waits for a request --> serves it --> waits again, if fewer than WAITING do

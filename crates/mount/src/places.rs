@@ -190,7 +190,8 @@ pub(crate) fn examine(path: &Path) -> io::Result<()> {
 
 /// Whether an error is that of a mount whose process has died.
 fn is_dead(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(libc::ENOTCONN)
+    // The second one while the process is on its way out.
+    matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED))
 }
 
 /// Finds the mount whose mount point is this path.

@@ -5,7 +5,7 @@ mod common;
 use common::single::{Single, data, on_machine};
 use common::{assert_marks, run_one, swarm};
 use forebay_block::limits::PAGE;
-use forebay_block::{Errno, Operation};
+use forebay_block::{Bio, Errno, Operation};
 use forebay_cache::{Caching, Failure, FrameRuns, ReadStop, Reader, Reason, TicketKind};
 use forebay_sim::plan::Mix;
 use forebay_sim::world::machine::set_faults;
@@ -29,6 +29,27 @@ fn contract_02_a_page_that_cannot_be_written_stays_dirty_and_fails_every_sync() 
         assert_eq!(single.ask(TicketKind::FlushData), Ok(()));
         assert_eq!(single.stored(), content);
         assert!(!single.cache.is_dirty());
+    });
+}
+
+/// The kernel takes a write to its page cache at once. If the device refuses it later, the kernel
+/// has the only copy, and drops it.
+#[test]
+fn contract_02_whole_pages_before_the_end_do_not_go_through_the_page_cache_of_the_kernel() {
+    on_machine(|| {
+        let mut single = Single::new();
+        let content = data(1, 2 * PAGE + 100);
+        single.set_bad(0..1);
+        single.write(0, &content);
+        let failed = Err(Failure::Write { offset: 0, errno: Errno::IO });
+        assert_eq!(single.ask(TicketKind::FlushData), failed);
+        let buffered = |bio: &&Bio| bio.operation == Operation::WriteBuffered;
+        for bio in single.sent.iter().filter(buffered) {
+            assert!(bio.offset >= 2 * BLOCK, "{bio:?}");
+        }
+        single.set_bad(0..0);
+        assert_eq!(single.ask(TicketKind::FlushData), Ok(()));
+        assert_eq!(single.stored(), content);
     });
 }
 

@@ -59,8 +59,8 @@ pub(crate) struct OpenState {
     writer_closed: Option<Instant>,
     /// Opens in progress.
     pub(crate) opening: u32,
-    /// Opens in progress past the engine.
-    pub(crate) passing: u32,
+    /// Whether it is being opened past the engine.
+    pub(crate) is_passing: bool,
     /// Changes with each use, so that a planned end of use is recognized as outdated.
     uses: u64,
 }
@@ -195,26 +195,28 @@ impl OpenState {
 
 impl OpenFile {
     pub(crate) fn new(node: &Arc<Node>, data: OpenData, access: Access) -> Arc<Self> {
-        Self::with_backing(node, data, access, None)
+        Self::with(node, data, access, (None, OFlags::empty()))
     }
 
-    /// A file that is open past the engine.
+    /// A file that is open past the engine with these flags.
     pub(crate) fn past(
         node: &Arc<Node>,
         data: OpenData,
         backing: Option<Arc<BackingId>>,
+        flags: OFlags,
     ) -> Arc<Self> {
-        Self::with_backing(node, data, Access::AsAsked, backing)
+        Self::with(node, data, Access::AsAsked, (backing, flags))
     }
 
-    fn with_backing(
+    fn with(
         node: &Arc<Node>,
         data: OpenData,
         access: Access,
-        backing: Option<Arc<BackingId>>,
+        (backing, flags): (Option<Arc<BackingId>>, OFlags),
     ) -> Arc<Self> {
-        let (flags, appends) = (AtomicI32::new(0), Appends::default());
-        Arc::new(Self { node: Arc::clone(node), data, access, backing, flags, appends })
+        let flags = AtomicI32::new(flags.bits().cast_signed());
+        let (node, appends) = (Arc::clone(node), Appends::default());
+        Arc::new(Self { node, data, access, backing, flags, appends })
     }
 
     /// Opens the file of a node. `None` if it was opened past the engine meanwhile. Blocks.

@@ -130,10 +130,7 @@ pub(crate) fn take(way: &Way, node: &Arc<Node>, file: OwnedFd) -> io::Result<Arc
 /// Opens the file of a node past the engine, with no more rights than the caller asked for. The
 /// engine needs both reading and writing, at any offset: it completes and rewrites pages. Blocks.
 pub(crate) fn open_as_asked(node: &Arc<Node>, flags: OFlags) -> io::Result<Arc<OpenFile>> {
-    node.state().passing += 1;
-    let opened = open(node, flags, Why::Needed);
-    node.state().passing -= 1;
-    Ok(opened?.expect("it is opened in this way or not at all"))
+    Ok(open(node, flags, Why::Needed)?.expect("it is opened in this way or not at all"))
 }
 
 /// Opens the file of a node past the engine if it is open in that way, or if the kernel can read it
@@ -146,17 +143,12 @@ fn open_passed(
     if Access::of(flags) == Access::ReadWrite && is_mapped(node) {
         return open_as_asked(node, flags).map(Some);
     }
-    let pass = pass.filter(|_| is_for_kernel(flags));
-    {
-        let mut state = node.state();
-        if !(state.is_past() || pass.is_some() && state.is_clean()) {
-            return Ok(None);
-        }
-        state.passing += 1;
-    }
-    let opened = open(node, flags, pass.map_or(Why::Joins, Why::Passes));
-    node.state().passing -= 1;
-    opened
+    let why = pass.filter(|_| is_for_kernel(flags)).map_or(Why::Joins, Why::Passes);
+    let may_be_past = {
+        let state = node.state();
+        state.is_past() || matches!(why, Why::Passes(_)) && state.is_clean()
+    };
+    if may_be_past { open(node, flags, why) } else { Ok(None) }
 }
 
 /// Why a file is opened past the engine.
@@ -170,21 +162,47 @@ enum Why<'a> {
     Passes(Pass<'a>),
 }
 
-/// Opens a file, while `passing` of its node keeps the engine from it.
+/// Opens a file past the engine, one at a time.
 fn open(node: &Arc<Node>, flags: OFlags, why: Why<'_>) -> io::Result<Option<Arc<OpenFile>>> {
     // Pages of the engine would be written over what this descriptor writes. The first of several
     // opens at once makes the backing file.
     let _closing = node.closing();
-    let (is_past, is_clean, backing) = {
-        let state = node.state();
-        (state.is_open_as_asked(), state.is_clean(), state.backing())
+    let (begins, backing) = {
+        let mut state = node.state();
+        let is_past = state.is_open_as_asked();
+        let begins = match why {
+            Why::Passes(pass) if !is_past && state.is_clean() => Some(pass),
+            Why::Needed => None,
+            _ if is_past => None,
+            _ => return Ok(None),
+        };
+        if begins.is_none()
+            && let Some(file) = state.share(flags)
+        {
+            return Ok(Some(file));
+        }
+        // From here on the engine does not open it. A call that waits for this one says nothing:
+        // many of them would keep each other from the engine forever.
+        state.is_passing = true;
+        (begins, state.backing())
     };
-    let begins = match why {
-        Why::Passes(pass) if !is_past && is_clean => Some(pass),
-        Why::Needed => None,
-        _ if is_past => None,
-        _ => return Ok(None),
-    };
+    let opened = open_begun(node, flags, begins, backing);
+    let mut state = node.state();
+    state.is_passing = false;
+    if let Ok(Some(file)) = &opened {
+        state.add(file);
+    }
+    opened
+}
+
+/// Opens a file past the engine, which cannot open it meanwhile. `begins` is how the kernel gets
+/// it, `backing` what the kernel has. Returns `None` if the kernel does not take it.
+fn open_begun(
+    node: &Arc<Node>,
+    flags: OFlags,
+    begins: Option<Pass<'_>>,
+    backing: Option<Arc<BackingId>>,
+) -> io::Result<Option<Arc<OpenFile>>> {
     let file = match as_asked(&node.path(), flags) {
         // The engine may have a descriptor, or reports the error.
         Err(_) if begins.is_some() => return Ok(None),
@@ -198,9 +216,7 @@ fn open(node: &Arc<Node>, flags: OFlags, why: Why<'_>) -> io::Result<Option<Arc<
     if backing.is_some() {
         node.may_be_mapped.store(true, Ordering::Relaxed);
     }
-    let file = OpenFile::past(node, OpenData::Plain(file), backing);
-    node.state().add(&file);
-    Ok(Some(file))
+    Ok(Some(OpenFile::past(node, OpenData::Plain(file), backing, flags)))
 }
 
 /// Whether something has the file of a node open that the kernel has read, although no program of
@@ -232,7 +248,15 @@ fn is_mapped(node: &Node) -> bool {
 impl OpenState {
     /// Whether the node is open past the engine, or is just being opened in that way.
     pub(crate) fn is_past(&self) -> bool {
-        self.passing > 0 || self.is_open_as_asked()
+        self.is_passing || self.is_open_as_asked()
+    }
+
+    /// Adds an open for reading by an open file that the kernel reads: it needs no other descriptor.
+    fn share(&mut self, flags: OFlags) -> Option<Arc<OpenFile>> {
+        let reads = |file: &&Arc<OpenFile>| file.backing.is_some() && !file.is_opened_to_write();
+        let file = self.open.iter().find(reads).filter(|_| is_for_kernel(flags))?.clone();
+        self.add(&file);
+        Some(file)
     }
 
     /// The backing file, if the kernel reads the node itself.
@@ -248,5 +272,51 @@ impl OpenState {
         let is_in_source =
             |file: &Arc<OpenFile>| file.data.small().is_some_and(|small| !small.is_refused());
         is_idle && is_shown && self.kept.as_ref().is_none_or(is_in_source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rustix::fs::{CWD, Mode, openat};
+
+    use super::*;
+    use crate::node::Nodes;
+
+    /// The first open keeps the engine from the file, and the kernel does not take it then.
+    #[test]
+    fn many_opens_beside_a_pass_that_fails_end() {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let path = directory.path().join("file");
+        std::fs::write(&path, b"text").unwrap();
+        let open = |path: &std::path::Path| openat(CWD, path, OFlags::PATH, Mode::empty()).unwrap();
+        let nodes = Nodes::new(open(directory.path())).unwrap();
+        let status = rustix::fs::stat(&path).unwrap();
+        let node = nodes.enter(open(&path), &status, 1);
+        let refuse = |_: BorrowedFd<'_>| {
+            std::thread::sleep(Duration::from_millis(20));
+            Err(io::ErrorKind::Unsupported.into())
+        };
+        let (send, done) = std::sync::mpsc::channel();
+        for number in 0..16 {
+            let (send, node) = (send.clone(), Arc::clone(&node));
+            std::thread::spawn(move || {
+                for turn in 0..20 {
+                    let (flags, pass) = match (number + turn) % 4 {
+                        0 => (OFlags::RDONLY, Some(&refuse as Pass<'_>)),
+                        _ => (OFlags::RDWR, None),
+                    };
+                    let file = open_for(&Way::Plain, &node, flags, pass).unwrap();
+                    assert!(file.backing.is_none());
+                    file.end();
+                }
+                send.send(()).unwrap();
+            });
+        }
+        for _ in 0..16 {
+            done.recv_timeout(Duration::from_secs(60)).unwrap();
+        }
+        assert!(!node.state().is_past() && !node.state().is_open());
     }
 }

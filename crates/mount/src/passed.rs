@@ -34,6 +34,10 @@ use crate::open_file::{OpenFile, OpenState};
 use crate::plain::{as_asked, plain};
 use crate::small::Small;
 
+/// Magic numbers of overlayfs and FUSE (`statfs(2)`). The kernel takes no files of file systems that
+/// have another one below.
+const STACKED: [u64; 2] = [0x794c_7630, 0x6573_5546];
+
 /// Gives a file to the kernel, which reads it from then on.
 pub(crate) type Pass<'a> = &'a dyn Fn(BorrowedFd<'_>) -> io::Result<BackingId>;
 
@@ -53,9 +57,11 @@ impl Passing {
     /// Asks the kernel whether this process may give it files, which is a right of root. The
     /// directory of the source is no file to read, and has another error.
     pub(crate) fn check(&self, device: &impl AsFd, source: &impl AsFd) {
-        let refused = BackingId::create_raw(device, source)
+        let is_stacked = rustix::fs::fstatfs(source)
+            .is_ok_and(|found| STACKED.contains(&found.f_type.cast_unsigned()));
+        let is_refused = BackingId::create_raw(device, source)
             .is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
-        self.0.fetch_and(!refused, Ordering::Relaxed);
+        self.0.fetch_and(!is_stacked && !is_refused, Ordering::Relaxed);
     }
 
     pub(crate) fn is_on(&self) -> bool {

@@ -133,6 +133,14 @@ impl Turns {
     }
 }
 
+impl Turn<'_> {
+    /// Ends it without a rest: it may be one of many that arrived as one request.
+    fn go_on(self) {
+        self.0.waiting.fetch_add(1, Ordering::SeqCst);
+        std::mem::forget(self);
+    }
+}
+
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         if self.0.waiting.fetch_add(1, Ordering::SeqCst) >= WAITING && self.0.is_quiet() {
@@ -169,9 +177,14 @@ impl Filesystem for InTurns {
         self.served.init(request, config)
     }
 
+    fn forget(&self, request: &Request, node: INodeNo, lookups: u64) {
+        let turn = self.turns.begin();
+        self.served.forget(request, node, lookups);
+        turn.go_on();
+    }
+
     in_turn! {
         lookup(dir: INodeNo, name: &OsStr, reply: ReplyEntry);
-        forget(node: INodeNo, lookups: u64);
         getattr(node: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr);
         setattr(node: INodeNo, mode: Option<u32>, user: Option<u32>, group: Option<u32>,
             size: Option<u64>, accessed: Option<TimeOrNow>, modified: Option<TimeOrNow>,
@@ -242,6 +255,14 @@ mod tests {
             })
         });
         (send, threads.collect())
+    }
+
+    #[test]
+    fn a_thread_with_more_to_do_does_not_rest() {
+        let turns = Arc::new(Turns::new());
+        turns.known.store(THREADS - 1, Ordering::Relaxed);
+        (0..3).for_each(|_| turns.begin().go_on());
+        assert!(turns.is_quiet() && turns.waiting.load(Ordering::Relaxed) == THREADS);
     }
 
     #[test]

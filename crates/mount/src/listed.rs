@@ -2,13 +2,15 @@
 
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
+use std::time::Duration;
 
-use fuser::ReplyDirectoryPlus;
+use fuser::{FileAttr, ReplyDirectoryPlus};
 
 use crate::attributes;
 use crate::directory::{Entry, OpenDirectory};
 use crate::limits::{ATTRIBUTES_KEPT, DIRECTORY_BYTES};
 use crate::mounted::Mount;
+use crate::node::Node;
 use crate::reply::GENERATION;
 
 impl Mount {
@@ -20,29 +22,34 @@ impl Mount {
         position: u64,
         reply: &mut ReplyDirectoryPlus,
     ) -> io::Result<()> {
-        let mut is_first = true;
         // The entries are longer than those of the source.
         open.each(position, DIRECTORY_BYTES / 4, |Entry { inode, next, kind, name }| {
             let is_link = matches!(name.as_bytes(), b"." | b"..");
-            let attributes = if is_link {
+            let found = match is_link {
                 // The kernel does not use them.
-                attributes::nothing_but(inode, kind)
-            } else {
-                match self.look_up(&open.node, name) {
-                    Ok((_, attributes)) => attributes,
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-                    Err(error) if is_first => return Err(error),
-                    // The next request begins with this entry.
-                    Err(_) => return Ok(true),
-                }
+                true => Ok(attributes::nothing_but(inode, kind)),
+                false => self.look_up(&open.node, name).map(|(_, attributes)| attributes),
             };
-            is_first = false;
-            let (number, kept) = (attributes.ino, &ATTRIBUTES_KEPT);
-            let is_full = reply.add(number, next, name, kept, &attributes, GENERATION);
+            let (attributes, kept) = match found {
+                Ok(attributes) => (attributes, ATTRIBUTES_KEPT),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+                // The kernel looks the name up again, and a program gets the error then.
+                Err(_) => (self.unopened(&open.node, inode, kind)?, Duration::ZERO),
+            };
+            let number = attributes.ino;
+            let is_full = reply.add(number, next, name, &kept, &attributes, GENERATION);
             if is_full && !is_link {
                 drop(self.nodes.forget(number.0, 1));
             }
             Ok(is_full)
         })
+    }
+    /// Returns attributes of an object that cannot be opened, such as a damaged one, and counts the
+    /// lookup.
+    fn unopened(&self, parent: &Node, inode: u64, kind: fuser::FileType) -> io::Result<FileAttr> {
+        match self.nodes.enter_again((parent.identity.0, inode)) {
+            Ok(node) => attributes::of(&node),
+            Err(number) => Ok(attributes::nothing_but(number, kind)),
+        }
     }
 }

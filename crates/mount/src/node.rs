@@ -306,6 +306,20 @@ impl Nodes {
         })
     }
 
+    /// The node of a known object, with one more lookup.
+    ///
+    /// # Errors
+    /// A free number, if the object is not known.
+    pub(crate) fn enter_again(&self, identity: Identity) -> Result<Arc<Node>, u64> {
+        self.change(|inner| match inner.by_identity.get(&identity) {
+            Some(node) => {
+                node.lookups.fetch_add(1, Ordering::Relaxed);
+                Ok(Arc::clone(node))
+            }
+            None => Err(inner.number(identity)),
+        })
+    }
+
     /// The node of an open file, as [`Nodes::enter`] returns it, and its status.
     pub(crate) fn enter_open(
         &self,

@@ -70,12 +70,15 @@ fn open_own_log() -> Result<(PathBuf, File), Failure> {
 }
 
 fn reported(mounted: &Mounted) -> String {
-    let line =
+    let mut line =
         format!("{} is mounted at {}", mounted.source.display(), mounted.mount_point.display());
-    match mounted.adopted {
-        None => line,
-        Some(process) => format!("{line}, with the files of process {process}, which had died"),
+    if let Some(process) = mounted.adopted {
+        line += &format!(", with the files of process {process}, which had died");
     }
+    if mounted.passes {
+        line += "; the kernel reads files without unwritten data itself";
+    }
+    line
 }
 
 /// Serves the mount in a detached process, and returns once that has mounted or failed.

@@ -29,7 +29,7 @@ use crate::open_file::OpenFile;
 const OLD: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Returns the milliseconds of a clock that needs no system call.
-fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     let now = clock_gettime(ClockId::MonotonicCoarse);
     now.tv_sec.cast_unsigned() * 1000 + now.tv_nsec.cast_unsigned() / 1_000_000
 }

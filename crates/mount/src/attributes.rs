@@ -17,6 +17,7 @@ use crate::data::Access;
 use crate::mounted::Mount;
 use crate::node::{CAPABILITY, Node, kind};
 use crate::open_file::OpenFile;
+use crate::passed::open_for;
 use crate::rights::{self, ACCESS_LIST};
 use crate::settle;
 use crate::times::{changed_at, time, timespec};
@@ -51,6 +52,27 @@ pub(crate) fn of(node: &Node) -> io::Result<FileAttr> {
     };
     let size = open.map(|file| file.data.size()).transpose()?.flatten().or(closing_size);
     Ok(shown(node, &node.status()?, size))
+}
+
+/// Returns attributes without anything but the number and the kind.
+pub(crate) fn nothing_but(inode: u64, kind: fuser::FileType) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(inode),
+        size: 0,
+        blocks: 0,
+        atime: UNIX_EPOCH,
+        mtime: UNIX_EPOCH,
+        ctime: UNIX_EPOCH,
+        crtime: UNIX_EPOCH,
+        kind,
+        perm: 0,
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: 4096,
+        flags: 0,
+    }
 }
 
 /// The attributes by the answer of the source, and the size of an open file.
@@ -238,7 +260,7 @@ impl Mount {
         let in_engine = node.state().writable().cloned();
         let (file, is_own) = match in_engine.or(open.filter(|file| file.access != Access::Read)) {
             Some(file) => (file, false),
-            None => (OpenFile::open_for(&self.way, node, OFlags::WRONLY)?, true),
+            None => (open_for(&self.way, node, OFlags::WRONLY, None)?, true),
         };
         if is_own {
             file.opened_with(OFlags::RDWR);

@@ -12,6 +12,7 @@ use crate::limits::{COPY_BYTES, REQUEST_BYTES};
 use crate::mounted::Mount;
 use crate::node::Node;
 use crate::open_file::OpenFile;
+use crate::passed::{Pass, open_as_asked, open_for};
 use crate::settle;
 
 thread_local! {
@@ -20,12 +21,14 @@ thread_local! {
 }
 
 impl Mount {
-    /// Opens a file with the flags of the kernel. Blocks.
+    /// Opens a file with the flags of the kernel. `pass` gives it to the kernel, if that can read
+    /// it. Blocks.
     pub(crate) fn open_file(
         &self,
         node: &Arc<Node>,
         flags: OFlags,
         caller: &Caller,
+        pass: Option<Pass<'_>>,
     ) -> io::Result<Arc<OpenFile>> {
         let cut = flags.contains(OFlags::TRUNC);
         let only_grows = Access::of(flags) == Access::ReadWrite && only_grows(node, flags)?;
@@ -34,15 +37,15 @@ impl Mount {
             settle::close(self, node);
         }
         let file = if only_grows && node.state().writable().is_none() {
-            OpenFile::open_as_asked(node, flags)?
+            open_as_asked(node, flags)?
         } else {
-            OpenFile::open_for(&self.way, node, flags)?
+            open_for(&self.way, node, flags, pass)?
         };
         if cut && let Err(error) = self.cut(&file, caller) {
             self.end_open(file);
             return Err(error);
         }
-        file.opened_with(flags);
+        file.opened_with(flags - OFlags::CREATE);
         Ok(file)
     }
 
@@ -57,6 +60,10 @@ impl Mount {
     /// Ends an open of the kernel.
     pub(crate) fn end_open(&self, file: Arc<OpenFile>) {
         let node = Arc::clone(&file.node);
+        if file.is_new() {
+            // Its close has sent nothing. After an error the file stays dirty, and is tried again.
+            let _ = self.flush_file(&file);
+        }
         file.end();
         let is_closed_now = {
             let state = node.state();
@@ -221,7 +228,8 @@ mod tests {
         std::fs::write(path, b"hello").unwrap();
         let descriptor = openat(CWD, path, OFlags::PATH, Mode::empty()).unwrap();
         let status = rustix::fs::fstat(&descriptor).unwrap();
-        mount.open_file(&mount.nodes.enter(descriptor, &status, 1), flags, &Caller::here()).unwrap()
+        let node = mount.nodes.enter(descriptor, &status, 1);
+        mount.open_file(&node, flags, &Caller::here(), None).unwrap()
     }
 
     /// The end of the mount writes out files with a time of writing alone.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use forebay::{File, OpenOptions, Times, inside};
 use forebay_uring::longest;
+use forebay_uring::page_cache::{self, WHOLE};
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 
 use crate::error::of_engine;
@@ -205,7 +206,7 @@ impl OpenData {
         match self {
             Self::Engine(file) => file.write_out().map_err(of_engine),
             Self::Small(small) => small.write_out(),
-            Self::Plain(_) => Ok(()),
+            Self::Plain(file) => page_cache::write_out(file, WHOLE),
         }
     }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use fuser::{INodeNo, ReplyDirectory};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, SeekFrom, openat, statat};
@@ -14,29 +14,52 @@ use crate::data::Sync;
 use crate::limits::DIRECTORY_BYTES;
 use crate::node::{Node, kind};
 
+/// An entry of a directory.
+pub(crate) struct Entry<'a> {
+    pub(crate) inode: u64,
+    /// Position of the next one.
+    pub(crate) next: u64,
+    pub(crate) kind: fuser::FileType,
+    pub(crate) name: &'a OsStr,
+}
+
 /// An open directory of the source.
 #[derive(Debug)]
 pub(crate) struct OpenDirectory {
+    pub(crate) node: Arc<Node>,
     /// Its position is set by each read.
     descriptor: Mutex<OwnedFd>,
 }
 
 impl OpenDirectory {
     /// Opens a directory with the flags of the descriptor.
-    pub(crate) fn open(node: &Node, flags: i32) -> io::Result<Self> {
+    pub(crate) fn open(node: Arc<Node>, flags: i32) -> io::Result<Self> {
         let kept = OFlags::from_bits_retain(flags.cast_unsigned()) & OFlags::NOATIME;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         // Not by its name `.`, which needs the right to enter it.
         let descriptor = openat(CWD, node.path(), flags | kept, Mode::empty())?;
-        Ok(Self { descriptor: Mutex::new(descriptor) })
+        Ok(Self { node, descriptor: Mutex::new(descriptor) })
     }
 
     /// Adds entries from a position on until the reply is full.
     pub(crate) fn read(&self, position: u64, reply: &mut ReplyDirectory) -> io::Result<()> {
+        self.each(position, DIRECTORY_BYTES, |Entry { inode, next, kind, name }| {
+            Ok(reply.add(INodeNo(inode), next, kind, name))
+        })
+    }
+
+    /// Calls with each entry from a position on until that returns true. Reads this many bytes at
+    /// once.
+    pub(crate) fn each(
+        &self,
+        position: u64,
+        bytes: usize,
+        mut add: impl FnMut(Entry<'_>) -> io::Result<bool>,
+    ) -> io::Result<()> {
         let descriptor = self.descriptor.lock().unwrap_or_else(PoisonError::into_inner);
         rustix::fs::seek(&*descriptor, SeekFrom::Start(position))?;
         let mut memory = [MaybeUninit::uninit(); DIRECTORY_BYTES];
-        let mut entries = RawDir::new(&*descriptor, &mut memory);
+        let mut entries = RawDir::new(&*descriptor, &mut memory[..bytes]);
         while let Some(entry) = entries.next() {
             let entry = entry?;
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
@@ -49,7 +72,8 @@ impl OpenDirectory {
                 }
                 known => known,
             });
-            if reply.add(INodeNo(entry.ino()), entry.next_entry_cookie(), kind, name) {
+            let (inode, next) = (entry.ino(), entry.next_entry_cookie());
+            if add(Entry { inode, next, kind, name })? {
                 break;
             }
         }

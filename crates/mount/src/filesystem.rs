@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -9,8 +10,8 @@ use std::time::SystemTime;
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, INodeNo,
     IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs,
-    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use rustix::fs::{AtFlags, FallocateFlags, FileType, OFlags, XattrFlags};
 
@@ -18,10 +19,10 @@ use crate::attributes::{self, Wanted};
 use crate::caller::Caller;
 use crate::data::Sync;
 use crate::directory::OpenDirectory;
-use crate::limits::ATTRIBUTES_KEPT;
 use crate::mounted::Mount;
 use crate::node::Node;
-use crate::reply::{GENERATION, agree, answer, attr, empty, entry, space, value};
+use crate::passed::Pass;
+use crate::reply::{agree, answer, attr, empty, entry, made, opened, space, value};
 use crate::rights::visible;
 use crate::settle;
 use crate::times::requested;
@@ -31,14 +32,10 @@ use crate::times::requested;
 pub(crate) struct Served {
     pub(crate) mount: Arc<Mount>,
     /// How files are opened: past the page cache if shared mappings work with that.
-    opened: FopenFlags,
+    pub(crate) opened: FopenFlags,
 }
 
 impl Served {
-    pub(crate) fn new(mount: Arc<Mount>) -> Self {
-        Self { mount, opened: FopenFlags::empty() }
-    }
-
     fn node(&self, number: INodeNo) -> io::Result<Arc<Node>> {
         self.mount.nodes.get(number.0)
     }
@@ -47,6 +44,7 @@ impl Served {
 impl Filesystem for Served {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         self.opened = agree(config);
+        self.mount.passing.agree(config, &self.mount.way);
         Ok(())
     }
 
@@ -132,10 +130,8 @@ impl Filesystem for Served {
     }
 
     fn unlink(&self, _: &Request, dir: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        empty(
-            reply,
-            self.node(dir).and_then(|dir| self.mount.remove(&dir, name, AtFlags::empty())),
-        );
+        let remove = |dir: Arc<Node>| self.mount.remove(&dir, name, AtFlags::empty());
+        empty(reply, self.node(dir).and_then(remove));
     }
 
     fn rmdir(&self, _: &Request, dir: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -161,26 +157,25 @@ impl Filesystem for Served {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let renamed = self.node(dir).and_then(|parent| {
-            let new_parent = self.node(to)?;
-            self.mount.rename_to((&parent, name), (&new_parent, new_name), flags)
+        let renamed = self.node(dir).and_then(|from| {
+            self.mount.rename_to((&from, name), (&*self.node(to)?, new_name), flags)
         });
         empty(reply, renamed);
     }
 
     fn link(&self, _: &Request, ino: INodeNo, dir: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let linked = self.node(ino).and_then(|node| {
-            let parent = self.node(dir)?;
-            self.mount.link_to(&node, &parent, name)
-        });
+        let nodes = self.node(ino).and_then(|node| Ok((node, self.node(dir)?)));
+        let linked = nodes.and_then(|(node, parent)| self.mount.link_to(&node, &parent, name));
         entry(reply, linked);
     }
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let flags = OFlags::from_bits_retain(flags.0 as u32);
-        let node = self.node(ino);
-        let file = node.and_then(|node| self.mount.open_file(&node, flags, &Caller::of(req)));
-        answer!(reply, file, file => reply.opened(self.mount.files.add(file), self.opened));
+        let pass = |file: BorrowedFd<'_>| reply.open_backing(file);
+        let pass = self.mount.passing.is_on().then_some(&pass as Pass<'_>);
+        let open = |node| self.mount.open_file(&node, flags, &Caller::of(req), pass);
+        let file = self.node(ino).and_then(open);
+        answer!(reply, file, file => opened(reply, &self.mount, file, (flags, self.opened)));
     }
 
     fn create(
@@ -197,13 +192,7 @@ impl Filesystem for Served {
         let created = self.node(dir).and_then(|parent| {
             self.mount.create_file(&Caller::of(req), &parent, name, (mode, umask), flags)
         });
-        match created {
-            Ok((attributes, file)) => {
-                let fh = self.mount.files.add(file);
-                reply.created(&ATTRIBUTES_KEPT, &attributes, GENERATION, fh, self.opened);
-            }
-            Err(error) => reply.error(error.into()),
-        }
+        answer!(reply, created, of => made(reply, &self.mount, of, (flags, self.opened)));
     }
 
     fn read(
@@ -270,7 +259,7 @@ impl Filesystem for Served {
     }
 
     fn opendir(&self, _: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let opened = self.node(ino).and_then(|node| OpenDirectory::open(&node, flags.0));
+        let opened = self.node(ino).and_then(|node| OpenDirectory::open(node, flags.0));
         let added = opened.map(|open| self.mount.directories.add(Arc::new(open)));
         answer!(reply, added, fh => reply.opened(fh, FopenFlags::empty()));
     }
@@ -285,6 +274,19 @@ impl Filesystem for Served {
     ) {
         let open = self.mount.directories.get(fh);
         answer!(reply, open.and_then(|open| open.read(offset, &mut reply)), () => reply.ok());
+    }
+
+    fn readdirplus(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let open = self.mount.directories.get(fh);
+        let read = open.and_then(|open| self.mount.list(&open, offset, &mut reply));
+        answer!(reply, read, () => reply.ok());
     }
 
     fn releasedir(&self, _: &Request, _: INodeNo, fh: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
@@ -355,9 +357,8 @@ impl Filesystem for Served {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let flags = FallocateFlags::from_bits_retain(mode as u32);
+        let (flags, range) = (FallocateFlags::from_bits_retain(mode as u32), (offset, length));
         let file = self.mount.files.get(fh);
-        let range = (offset, length);
         let done = file.and_then(|file| self.mount.allocate(&file, flags, range, &Caller::of(req)));
         empty(reply, done);
     }
@@ -390,9 +391,9 @@ impl Filesystem for Served {
         reply: ReplyWrite,
     ) {
         let files = &self.mount.files;
-        let files = files.get(handle_from).and_then(|from| Ok((from, files.get(handle_to)?)));
-        let copied = files.and_then(|(from, to)| {
-            self.mount.copy_range((&from, offset_from), (&to, offset_to), length, &Caller::of(req))
+        let copied = files.get(handle_from).and_then(|from| {
+            let (to, caller) = (files.get(handle_to)?, Caller::of(req));
+            self.mount.copy_range((&from, offset_from), (&to, offset_to), length, &caller)
         });
         answer!(reply, copied, copied => reply.written(copied as u32));
     }

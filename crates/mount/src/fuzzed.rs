@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use arbitrary::{Result, Unstructured};
 use forebay::{Engine, Options};
-use fuser::{Config, Session, SessionACL};
+use fuser::{Config, FopenFlags, Session, SessionACL};
 use rustix::net::RecvFlags;
 
 use crate::attributes;
@@ -131,7 +131,7 @@ pub fn requests(data: &[u8], directory: &Path) {
     let init = [7, 45, 1 << 20, features, features].map(u32::to_ne_bytes).concat();
     kernel.send(INIT, (ROOT, 0, 0), &[init, vec![0; 44]].concat());
     let config = Config::default();
-    let served = Served::new(Arc::clone(&mount));
+    let served = Served { mount: Arc::clone(&mount), opened: FopenFlags::empty() };
     let session = Session::from_fd(served, OwnedFd::from(ours), SessionACL::All, config);
     let session = session.expect("the features are agreed on");
     kernel.reply(INIT);

@@ -6,12 +6,13 @@
 //! A request of the kernel takes this way: `filesystem` decodes it; `names` changes directories,
 //! `attributes` answers and sets attributes, `content` reads and writes. Each file, directory or
 //! other object that the kernel knows is a `Node` in the table of `node`. Its open files and what
-//! the source does not show yet are in `open_file`; `appends` has the order of appends, `accessed`
-//! the time of reads. `small` has new small files, which are not in the engine, and `plain` opens
-//! files past it. `settle` ends the use of files that nobody has open, `durable` syncs all, and
-//! `forgetting` ends the use of names. `caller` takes the identity of the calling process, and
-//! `rights` applies the rules that hold for it and not for this process. `serve` mounts and ends,
-//! and `control` is its connection with [`unmount`].
+//! the source does not show yet are in `open_file`. `appends` has the order of
+//! appends, `accessed` the time of reads. `small` has new small files, which are not in the engine;
+//! `passed` has files that are open past it, and those that the kernel reads itself. `settle` ends
+//! the use of files that nobody has open, `durable` syncs all, and `forgetting` ends the use of
+//! names. `caller` takes the identity of the calling process, and `rights` applies the rules that
+//! hold for it and not for this process. `serve` mounts and ends, `turns` has the threads that
+//! serve, and `control` is its connection with [`unmount`].
 #![deny(unsafe_code)]
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
@@ -33,10 +34,12 @@ mod forgetting;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzed;
 mod limits;
+mod listed;
 mod mounted;
 mod names;
 mod node;
 mod open_file;
+mod passed;
 mod places;
 mod plain;
 mod ready;
@@ -47,6 +50,7 @@ mod serve;
 mod settle;
 mod small;
 mod times;
+mod turns;
 mod unmount;
 
 pub use engine::Data;

@@ -2,8 +2,14 @@
 
 use std::time::Duration;
 
-/// Threads that serve requests of the kernel. Each can wait for the device.
+/// Threads that serve requests of the kernel. Each can wait for the device (`turns.rs`).
 pub(crate) const THREADS: usize = 16;
+
+/// Threads that wait for the next request, while requests come one after the other.
+pub(crate) const WAITING: usize = 2;
+
+/// Time without two requests at once after which threads rest.
+pub(crate) const OVERLAPS: Duration = Duration::from_millis(10);
 
 /// Bytes of the largest read or write of one request: what the kernel allows by default.
 pub(crate) const REQUEST_BYTES: u32 = 1 << 20;

@@ -15,6 +15,7 @@ use crate::forgetting::Forgetting;
 use crate::limits::DESCRIPTORS;
 use crate::node::Nodes;
 use crate::open_file::OpenFile;
+use crate::passed::Passing;
 use crate::settle::Settling;
 
 /// A mounted source.
@@ -28,6 +29,7 @@ pub(crate) struct Mount {
     pub(crate) forgetting: Forgetting,
     pub(crate) files: Handles<OpenFile>,
     pub(crate) directories: Handles<OpenDirectory>,
+    pub(crate) passing: Passing,
     /// The way to the kernel, once it is mounted.
     pub(crate) notifier: OnceLock<Notifier>,
     /// The first error of a close after the last one of a program, which no call reports.
@@ -77,6 +79,7 @@ impl Mount {
             settling: Settling::default(),
             files: Handles::default(),
             directories: Handles::default(),
+            passing: Passing::default(),
             notifier: OnceLock::new(),
             lost: Mutex::default(),
         }

@@ -15,6 +15,7 @@ use crate::data::Access;
 use crate::mounted::Mount;
 use crate::node::{Node, identity};
 use crate::open_file::OpenFile;
+use crate::passed;
 use crate::rights::mode_of_new;
 use crate::settle;
 
@@ -94,9 +95,9 @@ impl Mount {
             let created = rustix::fs::fstat(&descriptor).map(|status| identity(&status));
             take_back(parent, name, |found| created == Ok(identity(found)));
         })?;
-        let taken = OpenFile::take(&self.way, &node, descriptor);
+        let taken = passed::take(&self.way, &node, descriptor);
         let file = taken.inspect_err(|_| drop(self.nodes.forget(node.number, 1)))?;
-        file.opened_with(flags);
+        file.opened_with(flags | OFlags::CREATE);
         self.forgetting.after_lookup(self.descriptors());
         self.with_attributes(&node, file)
     }
@@ -119,7 +120,7 @@ impl Mount {
             _ => error,
         })?;
         let opened = match is_permitted(&found, caller, flags) {
-            true => self.open_file(&node, flags, caller),
+            true => self.open_file(&node, flags, caller, None),
             false => Err(look_again()),
         };
         let file = opened.inspect_err(|_| drop(self.nodes.forget(node.number, 1)))?;

@@ -35,6 +35,8 @@ pub(crate) struct Node {
     is_used: AtomicBool,
     /// Time of the next look at its times, for its next read (`accessed.rs`).
     pub(crate) next_look: AtomicU64,
+    /// Whether the kernel has read it itself, so that a map of it may be left.
+    pub(crate) may_be_mapped: AtomicBool,
     /// How often the kernel looked it up and has not forgotten it.
     lookups: AtomicU64,
     state: Mutex<OpenState>,
@@ -169,6 +171,7 @@ impl Inner {
             kind: FileType::from_raw_mode(status.st_mode),
             descriptor,
             next_look: AtomicU64::new(0),
+            may_be_mapped: AtomicBool::new(false),
             lookups: AtomicU64::new(lookups),
             state: Mutex::default(),
             closing: Mutex::default(),
@@ -300,6 +303,20 @@ impl Nodes {
             }
             let number = inner.number(identity);
             inner.add(number, descriptor, status, lookups)
+        })
+    }
+
+    /// The node of a known object, with one more lookup.
+    ///
+    /// # Errors
+    /// A free number, if the object is not known.
+    pub(crate) fn enter_again(&self, identity: Identity) -> Result<Arc<Node>, u64> {
+        self.change(|inner| match inner.by_identity.get(&identity) {
+            Some(node) => {
+                node.lookups.fetch_add(1, Ordering::Relaxed);
+                Ok(Arc::clone(node))
+            }
+            None => Err(inner.number(identity)),
         })
     }
 

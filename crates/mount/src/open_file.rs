@@ -1,19 +1,19 @@
-//! The open files of a node, and what the source does not show of it yet.
+//! The open files of a node, and changes that the source does not show yet.
 
 use std::cell::Cell;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Instant, SystemTime};
 
+use fuser::BackingId;
 use rustix::fs::OFlags;
 
 use crate::appends::Appends;
 use crate::data::{Access, OpenData, Sync, Way};
 use crate::limits::KEEP_WRITABLE;
 use crate::node::Node;
-use crate::plain::{as_asked, plain};
+use crate::plain::plain;
 use crate::small::Small;
 
 /// A file that is open in the engine, for one or more opens of the kernel in turn.
@@ -22,6 +22,8 @@ pub(crate) struct OpenFile {
     pub(crate) node: Arc<Node>,
     pub(crate) data: OpenData,
     pub(crate) access: Access,
+    /// The backing file, if the kernel reads it itself.
+    pub(crate) backing: Option<Arc<BackingId>>,
     /// Flags of its last open of the kernel.
     flags: AtomicI32,
     appends: Appends,
@@ -31,9 +33,9 @@ pub(crate) struct OpenFile {
 #[derive(Debug, Default)]
 pub(crate) struct OpenState {
     /// One for each open of the kernel.
-    open: Vec<Arc<OpenFile>>,
+    pub(crate) open: Vec<Arc<OpenFile>>,
     /// Stays open without an open of the kernel, so that pages and the time of writing stay.
-    kept: Option<Arc<OpenFile>>,
+    pub(crate) kept: Option<Arc<OpenFile>>,
     /// Time of the last write, until the source shows it.
     pub(crate) written: Option<SystemTime>,
     /// Time of access that the source gets together with the time of writing.
@@ -56,7 +58,9 @@ pub(crate) struct OpenState {
     /// Time of the last close of an open for writing.
     writer_closed: Option<Instant>,
     /// Opens in progress.
-    opening: u32,
+    pub(crate) opening: u32,
+    /// Whether it is being opened past the engine.
+    pub(crate) is_passing: bool,
     /// Changes with each use, so that a planned end of use is recognized as outdated.
     uses: u64,
 }
@@ -85,12 +89,16 @@ impl OpenState {
     }
 
     /// Whether the node is open past the engine.
-    fn is_open_as_asked(&self) -> bool {
+    pub(crate) fn is_open_as_asked(&self) -> bool {
         self.open.iter().any(|file| file.access == Access::AsAsked)
     }
 
-    /// Some open file, one that can be written if there is one.
+    /// Some open file, one that can be written if there is one. While the node is open past the
+    /// engine, a file that is kept does not count.
     pub(crate) fn any(&self) -> Option<&Arc<OpenFile>> {
+        if let Some(past) = self.open.iter().find(|file| file.access == Access::AsAsked) {
+            return Some(past);
+        }
         let mut all = self.open.iter().chain(&self.kept);
         all.find(|file| file.access == Access::ReadWrite)
             .or(self.open.first())
@@ -109,7 +117,7 @@ impl OpenState {
     }
 
     /// The open file that is small. There is no other one then.
-    fn small(&self) -> Option<&Arc<OpenFile>> {
+    pub(crate) fn small(&self) -> Option<&Arc<OpenFile>> {
         self.open.iter().chain(&self.kept).find(|file| file.data.small().is_some())
     }
 
@@ -127,7 +135,7 @@ impl OpenState {
     }
 
     /// Adds an open of the kernel by a file that is kept, if one fits.
-    fn reopen(&mut self, access: Access) -> Option<Arc<OpenFile>> {
+    pub(crate) fn reopen(&mut self, access: Access) -> Option<Arc<OpenFile>> {
         self.uses += 1;
         if access == Access::ReadWrite && self.kept.as_ref()?.access == Access::Read {
             return None;
@@ -137,7 +145,7 @@ impl OpenState {
         Some(file)
     }
 
-    fn add(&mut self, file: &Arc<OpenFile>) {
+    pub(crate) fn add(&mut self, file: &Arc<OpenFile>) {
         self.uses += 1;
         if file.data.small().is_some() {
             // The source shows all that is written to it.
@@ -154,7 +162,7 @@ impl OpenState {
     }
 
     /// Ends an open of the kernel. Returns a file that is to be dropped once the lock is open.
-    fn end_open(&mut self, file: &Arc<OpenFile>) -> Option<Arc<OpenFile>> {
+    pub(crate) fn end_open(&mut self, file: &Arc<OpenFile>) -> Option<Arc<OpenFile>> {
         self.uses += 1;
         if file.is_opened_to_write() {
             self.writer_closed = Some(Instant::now());
@@ -187,47 +195,41 @@ impl OpenState {
 
 impl OpenFile {
     pub(crate) fn new(node: &Arc<Node>, data: OpenData, access: Access) -> Arc<Self> {
-        let (flags, appends) = (AtomicI32::new(0), Appends::default());
-        Arc::new(Self { node: Arc::clone(node), data, access, flags, appends })
+        Self::with(node, data, access, (None, OFlags::empty()))
     }
 
-    /// Opens the file of a node for a caller with these flags. Blocks.
-    pub(crate) fn open_for(way: &Way, node: &Arc<Node>, flags: OFlags) -> io::Result<Arc<Self>> {
-        let access = Access::of(flags);
-        if node.state().is_open_as_asked() {
-            return Self::open_as_asked(node, flags);
-        }
-        let opened = match flags.contains(OFlags::TRUNC) {
-            true => Self::open_to_cut(way, node),
-            false => Self::open(way, node, access),
-        };
-        match opened {
-            Err(error) if access == Access::ReadWrite && is_refused(&error) => {
-                Self::open_as_asked(node, flags)
-            }
-            opened => opened,
-        }
+    /// A file that is open past the engine with these flags.
+    pub(crate) fn past(
+        node: &Arc<Node>,
+        data: OpenData,
+        backing: Option<Arc<BackingId>>,
+        flags: OFlags,
+    ) -> Arc<Self> {
+        Self::with(node, data, Access::AsAsked, (backing, flags))
     }
 
-    /// Opens the file of a node past the engine, with no more rights than the caller asked for. The
-    /// engine needs both reading and writing, at any offset: it completes and rewrites pages.
-    /// Blocks.
-    pub(crate) fn open_as_asked(node: &Arc<Node>, flags: OFlags) -> io::Result<Arc<Self>> {
-        // Pages of the engine would be written over what this descriptor writes.
-        let _closing = node.closing();
-        let data = OpenData::Plain(as_asked(&node.path(), flags)?);
-        let file = Self::new(node, data, Access::AsAsked);
-        node.state().add(&file);
-        Ok(file)
+    fn with(
+        node: &Arc<Node>,
+        data: OpenData,
+        access: Access,
+        (backing, flags): (Option<Arc<BackingId>>, OFlags),
+    ) -> Arc<Self> {
+        let flags = AtomicI32::new(flags.bits().cast_signed());
+        let (node, appends) = (Arc::clone(node), Appends::default());
+        Arc::new(Self { node, data, access, backing, flags, appends })
     }
 
-    /// Opens the file of a node. Blocks.
-    pub(crate) fn open(way: &Way, node: &Arc<Node>, access: Access) -> io::Result<Arc<Self>> {
+    /// Opens the file of a node. `None` if it was opened past the engine meanwhile. Blocks.
+    pub(crate) fn open(
+        way: &Way,
+        node: &Arc<Node>,
+        access: Access,
+    ) -> io::Result<Option<Arc<Self>>> {
         Self::opening(node, access, || way.open(&node.path(), access))
     }
 
     /// Opens the file of a node, which the caller cuts to nothing next. Blocks.
-    fn open_to_cut(way: &Way, node: &Arc<Node>) -> io::Result<Arc<Self>> {
+    pub(crate) fn open_to_cut(way: &Way, node: &Arc<Node>) -> io::Result<Option<Arc<Self>>> {
         // Pages of the old content would be written over the new one.
         let closing = node.closing();
         let is_unused = node.state().is_unused();
@@ -246,25 +248,18 @@ impl OpenFile {
         }
     }
 
-    /// Opens a new file of a node, which is open already. Blocks.
-    pub(crate) fn take(way: &Way, node: &Arc<Node>, file: OwnedFd) -> io::Result<Arc<Self>> {
-        Self::opening(node, Access::ReadWrite, || {
-            Ok(match way {
-                Way::Engine(stack) => OpenData::Small(Small::new(stack, file.into())),
-                Way::Plain => OpenData::Plain(file.into()),
-            })
-        })
-    }
-
-    fn opening(
+    pub(crate) fn opening(
         node: &Arc<Node>,
         access: Access,
         open: impl FnOnce() -> io::Result<OpenData>,
-    ) -> io::Result<Arc<Self>> {
+    ) -> io::Result<Option<Arc<Self>>> {
         let small = {
             let mut state = node.state();
+            if state.is_past() {
+                return Ok(None);
+            }
             if let Some(kept) = state.reopen(access) {
-                return Ok(kept);
+                return Ok(Some(kept));
             }
             state.opening += 1;
             state.small().cloned()
@@ -286,7 +281,7 @@ impl OpenFile {
         state.opening -= 1;
         let file = Self::new(node, opened?, access);
         state.add(&file);
-        Ok(file)
+        Ok(Some(file))
     }
 
     /// Writes, and notes the time: also after an error, because a part may have been accepted.
@@ -318,9 +313,17 @@ impl OpenFile {
         self.flags.store(flags.bits().cast_signed(), Ordering::Relaxed);
     }
 
-    fn is_opened_to_write(&self) -> bool {
-        let flags = OFlags::from_bits_retain(self.flags.load(Ordering::Relaxed).cast_unsigned());
-        flags.intersects(OFlags::WRONLY | OFlags::RDWR)
+    fn last_flags(&self) -> OFlags {
+        OFlags::from_bits_retain(self.flags.load(Ordering::Relaxed).cast_unsigned())
+    }
+
+    pub(crate) fn is_opened_to_write(&self) -> bool {
+        self.last_flags().intersects(OFlags::WRONLY | OFlags::RDWR)
+    }
+
+    /// Whether its last open of the kernel made the file.
+    pub(crate) fn is_new(&self) -> bool {
+        self.last_flags().contains(OFlags::CREATE)
     }
 
     /// Syncs if it was opened for synchronous writes. For changes by requests without flags.
@@ -347,11 +350,6 @@ impl OpenFile {
     }
 }
 
-/// Whether this process may not open a file in this way.
-fn is_refused(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -369,15 +367,16 @@ mod tests {
         let descriptor = open(&path);
         let status = rustix::fs::fstat(&descriptor).unwrap();
         let node = nodes.enter(descriptor, &status, 1);
-        let read = OpenFile::open(&Way::Plain, &node, Access::Read).unwrap();
-        let write = OpenFile::open(&Way::Plain, &node, Access::ReadWrite).unwrap();
+        let opened = |flags| crate::passed::open_for(&Way::Plain, &node, flags, None).unwrap();
+        let read = opened(OFlags::RDONLY);
+        let write = opened(OFlags::RDWR);
         let number = Arc::as_ptr(&write);
         assert!(Arc::ptr_eq(node.state().any().unwrap(), &write));
         write.end();
         assert!(node.state().writable().is_some(), "it sets the time while another is open");
         read.end();
         assert!(!node.state().is_open() && !node.state().is_unused());
-        let again = OpenFile::open(&Way::Plain, &node, Access::Read).unwrap();
+        let again = opened(OFlags::RDONLY);
         assert_eq!(Arc::as_ptr(&again), number);
         again.end();
         assert!(matches!(node.state().take_kept(), Kept::Idle(_)));

@@ -13,8 +13,18 @@ pub(crate) fn plain(path: &Path, writes: bool) -> io::Result<std::fs::File> {
 
 /// Opens a file of the source with the rights that a caller asked for, and no others.
 pub(crate) fn as_asked(path: &Path, flags: OFlags) -> io::Result<std::fs::File> {
-    let flags = flags & (OFlags::RWMODE | OFlags::APPEND) | OFlags::CLOEXEC;
-    Ok(openat(CWD, path, flags, Mode::empty())?.into())
+    let mut asked = flags & (OFlags::RWMODE | OFlags::APPEND) | OFlags::CLOEXEC;
+    if rustix::process::geteuid().is_root() {
+        // Others may do so for their own files alone.
+        asked |= flags & OFlags::NOATIME;
+    }
+    // The kernel has checked that a caller that cuts a file may write it.
+    asked.set(OFlags::RDWR, flags.contains(OFlags::RDWR) || is_cut_by_reader(flags));
+    Ok(openat(CWD, path, asked, Mode::empty())?.into())
+}
+
+fn is_cut_by_reader(flags: OFlags) -> bool {
+    flags.contains(OFlags::TRUNC) && !flags.intersects(OFlags::WRONLY | OFlags::RDWR)
 }
 
 /// Appends all of the data, each part at the end of that moment, and returns the number

@@ -1,14 +1,18 @@
 //! Replies: the features that are agreed on, results of one kind, and the numbers of errors.
 
 use std::io;
+use std::sync::Arc;
 
 use fuser::{
-    Errno, FileAttr, FopenFlags, Generation, InitFlags, KernelConfig, ReplyAttr, ReplyEmpty,
-    ReplyEntry, ReplyStatfs, ReplyXattr,
+    Errno, FileAttr, FopenFlags, Generation, InitFlags, KernelConfig, ReplyAttr, ReplyCreate,
+    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyXattr,
 };
-use rustix::fs::StatVfs;
+use rustix::fs::{OFlags, StatVfs};
 
 use crate::limits::{ATTRIBUTES_KEPT, REQUEST_BYTES};
+use crate::mounted::Mount;
+use crate::open_file::OpenFile;
+use crate::passed::how;
 
 /// Replies to one request with a result by an expression, or with its error.
 macro_rules! answer {
@@ -31,12 +35,49 @@ pub(crate) fn agree(config: &mut KernelConfig) -> FopenFlags {
         | InitFlags::FUSE_AUTO_INVAL_DATA
         | InitFlags::FUSE_ASYNC_DIO;
     let _ = config.add_capabilities(wanted & config.capabilities());
+    if rustix::process::geteuid().is_root() {
+        // Only root can look up each name that it can list.
+        let wanted = InitFlags::FUSE_DO_READDIRPLUS | InitFlags::FUSE_READDIRPLUS_AUTO;
+        let _ = config.add_capabilities(wanted & config.capabilities());
+    }
     // Linux 6.6. Before it, a file opened past the page cache has no shared mappings; then the
     // page cache is used, and each write still comes here at once.
     if config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP).is_ok() {
         FopenFlags::FOPEN_DIRECT_IO
     } else {
         FopenFlags::empty()
+    }
+}
+
+/// Replies with an open file. The flags are those of the open, and how files are opened.
+pub(crate) fn opened(
+    reply: ReplyOpen,
+    mount: &Mount,
+    file: Arc<OpenFile>,
+    (flags, otherwise): (OFlags, FopenFlags),
+) {
+    let (how, backing) = (how(&file, flags, otherwise), file.backing.clone());
+    let handle = mount.files.add(file);
+    match backing {
+        Some(backing) => reply.opened_passthrough(handle, how, &backing),
+        None => reply.opened(handle, how),
+    }
+}
+
+/// Replies with a file that was created or found, and is open.
+pub(crate) fn made(
+    reply: ReplyCreate,
+    mount: &Mount,
+    (attributes, file): (FileAttr, Arc<OpenFile>),
+    (flags, otherwise): (OFlags, FopenFlags),
+) {
+    let (how, backing) = (how(&file, flags, otherwise), file.backing.clone());
+    let (handle, kept) = (mount.files.add(file), &ATTRIBUTES_KEPT);
+    match backing {
+        Some(backing) => {
+            reply.created_passthrough(kept, &attributes, GENERATION, handle, how, &backing);
+        }
+        None => reply.created(kept, &attributes, GENERATION, handle, how),
     }
 }
 

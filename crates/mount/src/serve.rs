@@ -18,12 +18,12 @@ use crate::data::Way;
 use crate::durable;
 use crate::engine::{Data, way_of};
 use crate::error::Error;
-use crate::filesystem::Served;
 use crate::limits::{LEAST_DESCRIPTORS, SHUTDOWN, THREADS};
 use crate::mounted::{Log, Mount, descriptor_limit};
 use crate::node::Nodes;
 use crate::places::{self, Source};
 use crate::ready;
+use crate::turns::InTurns;
 
 /// Time for the kernel's last requests after a mount that is in use was detached.
 const DETACHED: Duration = Duration::from_secs(1);
@@ -56,6 +56,8 @@ pub struct Mounted {
     pub mount_point: PathBuf,
     /// Process whose files and cache were adopted from its keeper.
     pub adopted: Option<u32>,
+    /// Whether the kernel reads files without unwritten data itself.
+    pub passes: bool,
 }
 
 /// Mounts a source and serves it until it is unmounted, or until SIGTERM, SIGINT or SIGHUP, unless
@@ -91,8 +93,9 @@ pub fn mount(
     let process = inherited.map(|inherited| inherited.take_over(&mount));
     let failed = |what, error| Error::failed(&mount_point, what, error);
     let config = config(options, &source);
-    let session = Session::new(Served::new(Arc::clone(&mount)), &mount_point, &config)
+    let session = Session::new(InTurns::new(Arc::clone(&mount)), &mount_point, &config)
         .map_err(|error| failed("mount", error))?;
+    mount.passing.check(&session, &mount.source);
     let _ = mount.notifier.set(session.notifier());
     let waiting = Waiting::default();
     let mounted = places::find(&mount_point)?;
@@ -100,7 +103,12 @@ pub fn mount(
     let listener = listener.transpose();
     let listener = listener.map_err(|error| failed("serve `forebay unmount`", error))?;
     let ended = serve(session, &mount).map_err(|error| failed("start a thread", error))?;
-    ready(&Mounted { source: source.clone(), mount_point: mount_point.clone(), adopted: process });
+    ready(&Mounted {
+        source: source.clone(),
+        mount_point: mount_point.clone(),
+        adopted: process,
+        passes: mount.passing.is_on(),
+    });
     if let Err(error) = ready::report() {
         mount.log(&format!("could not tell the service manager: {error}"));
     }
@@ -180,7 +188,7 @@ enum End {
 }
 
 /// Starts the threads. The last one to end says why.
-fn serve(session: Session<Served>, mount: &Arc<Mount>) -> io::Result<mpsc::Receiver<End>> {
+fn serve(session: Session<InTurns>, mount: &Arc<Mount>) -> io::Result<mpsc::Receiver<End>> {
     let (end, ended) = mpsc::channel();
     let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
     let of_signal = end.clone();
@@ -211,7 +219,7 @@ fn detach(mounted: &mounts::Mount) -> io::Result<()> {
 
 /// Runs a session until it is unmounted. The library would unmount the path of the mount point
 /// afterwards once more, and so another file system that is mounted there by then.
-fn run(session: Session<Served>) -> io::Result<()> {
+fn run(session: Session<InTurns>) -> io::Result<()> {
     let mut background = session.spawn()?;
     let nothing = std::thread::spawn(|| Ok(()));
     let guard = std::mem::replace(&mut background.guard, nothing);

@@ -14,7 +14,7 @@ use crate::data::Access;
 use crate::limits::{KEEP_OPEN, KEEP_WRITABLE, KEPT_FILES, LOOK_FOR_REMOVED, SETTLE_AFTER};
 use crate::mounted::Mount;
 use crate::node::Node;
-use crate::open_file::{Kept, OpenState};
+use crate::open_file::{Kept, OpenFile, OpenState};
 use crate::times::{changed_at, timespec};
 
 /// Files after their last close, the oldest first.
@@ -332,7 +332,8 @@ fn is_removed(node: &Node) -> bool {
 
 /// Drops the data of a file without a name that nobody has open.
 pub(crate) fn drop_removed(mount: &Mount, node: &Arc<Node>) {
-    if is_removed(node) {
+    let is_kept = !node.state().is_unused();
+    if is_kept && is_removed(node) {
         close(mount, node);
     }
 }
@@ -377,7 +378,10 @@ pub(crate) fn write_out(node: &Node) -> io::Result<()> {
         let state = node.state();
         let file = state.any().cloned();
         let is_unwritten = state.written.is_some() || state.is_adopted;
-        file.filter(|file| is_unwritten || file.data.was_small())
+        let may_be_dirty = |file: &Arc<OpenFile>| {
+            is_unwritten || file.data.was_small() || file.access == Access::AsAsked
+        };
+        file.filter(may_be_dirty)
     };
     file.map_or(Ok(()), |file| file.data.write_out())
 }

@@ -164,7 +164,7 @@ impl Small {
     }
 
     /// Returns whether the device has refused pages that the engine does not have.
-    fn is_refused(&self) -> bool {
+    pub(crate) fn is_refused(&self) -> bool {
         self.is_refused.load(Ordering::Acquire)
     }
 
@@ -300,8 +300,15 @@ fn go_buffered(file: &fs::File) -> io::Result<()> {
 }
 
 /// Reads the pages of a small file, which the kernel has kept.
+///
+/// # Errors
+/// `EIO` for a file that a program has made much longer, past the engine: there is no memory for
+/// it. Each sync fails then.
 fn content_of(file: &fs::File) -> io::Result<Vec<u8>> {
-    let bytes = file.metadata()?.len().min(SMALL_FILE_BYTES);
+    let bytes = file.metadata()?.len();
+    if bytes > SMALL_BYTES {
+        return Err(io::Error::from_raw_os_error(libc::EIO));
+    }
     let mut content = vec![0; bytes as usize];
     file.read_exact_at(&mut content, 0)?;
     Ok(content)
@@ -384,6 +391,29 @@ mod tests {
         // As an open by another program does.
         small.grow().unwrap();
         assert_eq!(stack.engine.stats().accepted_bytes, 5, "the refused pages");
+    }
+
+    /// A writer past the engine does so, while the kernel reads the file.
+    #[test]
+    fn a_refused_file_that_others_have_made_longer_is_written_again_as_a_whole() {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let (path, stack) = (directory.path().join("file"), stack());
+        let long = small(&stack, &path);
+        let writer = fs::File::options().write(true).open(&path).unwrap();
+        writer.write_all_at(&[7; 300_000], 0).unwrap();
+        long.report(refuse).unwrap_err();
+        assert!(!long.is_small());
+        assert_eq!(stack.engine.stats().accepted_bytes, 300_000);
+        long.close(of_engine).unwrap();
+        let longest = small(&stack, &directory.path().join("longest"));
+        let writer =
+            fs::File::options().write(true).open(directory.path().join("longest")).unwrap();
+        writer.set_len(SMALL_BYTES + 1).unwrap();
+        longest.report(refuse).unwrap_err();
+        assert!(longest.is_small());
+        let again = longest.report(|_| Ok(())).unwrap_err();
+        assert_eq!(again.raw_os_error(), Some(libc::EIO), "each sync fails");
+        longest.discard();
     }
 
     #[test]

@@ -29,7 +29,7 @@ use rustix::io::Errno;
 
 use crate::fork::Home;
 
-const F_SETSIG: libc::c_int = 10;
+pub(crate) const F_SETSIG: libc::c_int = 10;
 const F_SETOWN_EX: libc::c_int = 15;
 const F_OWNER_TID: libc::c_int = 0;
 
@@ -373,7 +373,7 @@ fn is_listed_as_breaking(descriptor: RawFd) -> bool {
     listed.is_ok_and(|listed| listed.lines().any(is_one))
 }
 
-fn set_lease(descriptor: RawFd, kind: libc::c_int) -> io::Result<()> {
+pub(crate) fn set_lease(descriptor: RawFd, kind: libc::c_int) -> io::Result<()> {
     // SAFETY: the command takes a number.
     check(unsafe { libc::fcntl(descriptor, libc::F_SETLEASE, kind) }).map(|_| ())
 }
@@ -384,6 +384,6 @@ fn break_signal() -> libc::c_int {
     libc::SIGRTMIN() + 5
 }
 
-fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }

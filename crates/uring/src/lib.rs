@@ -75,6 +75,7 @@ pub mod rewrite;
 pub mod ring;
 mod saving;
 mod setup;
+pub mod sharing;
 pub mod signals;
 mod slot;
 pub mod status;

@@ -57,6 +57,10 @@ class Mount:
         os.rename(self.state + ".new", self.state)
 
     @property
+    def pid(self):
+        return self.load()["pid"]
+
+    @property
     def is_plain(self):
         return "--plain" in self.load()["options"]
 
@@ -147,6 +151,39 @@ class Mount:
         """The end of the daemon's log."""
         with open(self.load()["log"], errors="replace") as file:
             return file.read()[-2000:]
+
+
+class Bindfs:
+    """A mount by bindfs, a plain pass-through file system, to compare with."""
+
+    def __init__(self, source, point, prefix=()):
+        self.point = point
+        os.makedirs(point, exist_ok=True)
+        self.daemon = subprocess.Popen([*prefix, "bindfs", "-f", source, point],
+                                       stdin=subprocess.DEVNULL)
+        self.pid = self.daemon.pid
+        end = time.monotonic() + STARTS_WITHIN
+        while not is_mounted(point):
+            if self.daemon.poll() is not None or time.monotonic() > end:
+                self.end()
+                raise Failed("bindfs did not mount")
+            time.sleep(0.01)
+
+    def stop(self):
+        """Unmounts; returns what went wrong, or an empty text."""
+        done = subprocess.run(["umount", self.point], stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if done.returncode:
+            return f"umount: {done.stdout}"
+        self.daemon.wait(ENDS_WITHIN)
+        return ""
+
+    def end(self):
+        """After a failure: nothing of this mount may stay."""
+        self.daemon.kill()
+        self.daemon.wait()
+        while is_mounted(self.point):
+            subprocess.run(["umount", "-l", self.point], check=True)
 
 
 def program():

@@ -13,6 +13,8 @@ mod appends;
 mod descriptors;
 mod faults;
 mod longest;
+mod map;
+mod passed;
 mod place;
 mod point;
 mod process;

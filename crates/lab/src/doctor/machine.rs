@@ -4,11 +4,11 @@ use std::fs::OpenOptions;
 use std::io;
 use std::path::PathBuf;
 
-use forebay_uring::probe;
+use forebay_uring::probe::{self, KernelVersion};
 use procfs::{CpuPressure, Current};
 use rustix::process::{Resource, getrlimit};
 
-use super::facts::{Facts, HUGE_PAGES};
+use super::facts::{Capability, Facts, HUGE_PAGES};
 use super::finding::{Finding, degraded, full, missing, quoted};
 use crate::chosen::chosen;
 use crate::figures::bytes;
@@ -18,6 +18,9 @@ const FREQUENCY: &str = "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor";
 /// Default size of the cache, and the share of memory it takes if that is less.
 const CACHE_BYTES: u64 = 256 << 20;
 const CACHE_OF_MEMORY: u64 = 16;
+
+/// The first kernel that reads files of a mount itself (FUSE passthrough).
+const PASSTHROUGH: KernelVersion = KernelVersion { major: 6, minor: 9 };
 
 /// Files that a ring may register, and the other descriptors of a process.
 const DESCRIPTORS: u64 = 1024 + 64;
@@ -179,7 +182,15 @@ fn judged_descriptors(soft: Option<u64>, hard: Option<u64>) -> Option<Finding> {
 pub(super) fn fuse(facts: &Facts) -> Option<Finding> {
     let device = facts.tree.place("/dev/fuse");
     let error = match OpenOptions::new().read(true).write(true).open(device) {
-        Ok(_) => return full("/dev/fuse can be opened", "`forebay mount` works"),
+        Ok(_) => {
+            // Without it the engine of a mount reads every file.
+            let reads = match facts.process.may(Capability::SysAdmin) {
+                _ if facts.version < PASSTHROUGH => "with Linux 6.9, the kernel reads files itself",
+                true => "the kernel reads files without unwritten data itself",
+                false => "on a mount of root, the kernel reads files itself",
+            };
+            return full("/dev/fuse can be opened", format!("`forebay mount` works; {reads}"));
+        }
         Err(error) => error,
     };
     let means = "`forebay mount` and the disks that `compare --disk` imitates do not work";
@@ -294,9 +305,18 @@ mod tests {
 
     #[test]
     fn without_its_device_there_is_no_fuse() {
-        let fake = Fake::new(&[]);
+        let mut fake = Fake::new(&[]);
         assert_eq!(line(fuse(&fake.facts).unwrap()), "modprobe fuse");
         fake.write("/dev/fuse", "");
-        assert_eq!(fuse(&fake.facts).unwrap().level, Level::Full);
+        for (minor, capabilities, says) in [
+            (8, u64::MAX, "works; with Linux 6.9, the kernel reads"),
+            (9, u64::MAX, "works; the kernel reads"),
+            (9, 0, "works; on a mount of root, the kernel reads"),
+        ] {
+            fake.facts.version = KernelVersion { major: 6, minor };
+            fake.facts.process.capabilities = capabilities;
+            let found = fuse(&fake.facts).unwrap();
+            assert!(found.level == Level::Full && found.means.contains(says), "{}", found.means);
+        }
     }
 }

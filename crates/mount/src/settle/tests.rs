@@ -9,7 +9,7 @@ use super::*;
 use crate::attributes::Wanted;
 use crate::caller::Caller;
 use crate::data::Way;
-use crate::open_file::OpenFile;
+use crate::passed::{open_for, take};
 
 /// Flags of an open that cuts a file to nothing.
 const CUTS: OFlags = OFlags::WRONLY.union(OFlags::TRUNC);
@@ -50,7 +50,7 @@ fn late(directory: &Path, close_timeout: Duration) -> (Mount, Engine) {
 
 /// Writes a file of this many bytes through a mount, and closes it there.
 fn write_through(mount: &Mount, node: &Arc<Node>, bytes: usize) {
-    let file = OpenFile::open(&mount.way, node, Access::ReadWrite).unwrap();
+    let file = open_for(&mount.way, node, OFlags::RDWR, None).unwrap();
     file.write(&vec![1; bytes], 0).unwrap();
     file.end();
 }
@@ -59,7 +59,7 @@ fn write_through(mount: &Mount, node: &Arc<Node>, bytes: usize) {
 fn small(mount: &Mount, path: &Path) -> Arc<Node> {
     let created = fs::File::options().read(true).write(true).create_new(true).open(path).unwrap();
     let node = node(mount, path);
-    let file = OpenFile::take(&mount.way, &node, created.into()).unwrap();
+    let file = take(&mount.way, &node, created.into()).unwrap();
     file.data.write(b"hello", 0).unwrap();
     file.end();
     node
@@ -69,7 +69,7 @@ fn small(mount: &Mount, path: &Path) -> Arc<Node> {
 fn of_ended_engine(directory: &Path) -> (Mount, Arc<Node>) {
     let (path, mount) = (directory.join("file"), mount(directory));
     let node = written(&mount, &path, b"hello");
-    OpenFile::open(&mount.way, &node, Access::ReadWrite).unwrap().end();
+    open_for(&mount.way, &node, OFlags::RDWR, None).unwrap().end();
     let Way::Engine(stack) = &mount.way else { panic!("it has one") };
     stack.engine.shutdown(Duration::from_secs(10)).unwrap();
     (mount, node)
@@ -139,7 +139,7 @@ fn a_cut_a_write_out_and_a_new_time_wait_for_a_close_in_progress() {
     let node = written(&mount, &path, b"hello");
     let closing = node.closing();
     std::thread::scope(|scope| {
-        let cut = scope.spawn(|| OpenFile::open_for(&mount.way, &node, CUTS).unwrap().end());
+        let cut = scope.spawn(|| open_for(&mount.way, &node, CUTS, None).unwrap().end());
         let written = scope.spawn(|| write_out(&node).unwrap());
         let timed = scope.spawn(|| {
             let modified = Some(fuser::TimeOrNow::SpecificTime(SystemTime::UNIX_EPOCH));
@@ -218,7 +218,7 @@ fn no_close_begins_while_a_file_is_opened_to_be_cut() {
         return;
     }
     std::thread::scope(|scope| {
-        let cut = scope.spawn(|| OpenFile::open_for(&mount.way, &node, CUTS).unwrap().end());
+        let cut = scope.spawn(|| open_for(&mount.way, &node, CUTS, None).unwrap().end());
         std::thread::sleep(Duration::from_millis(200));
         let close = scope.spawn(|| drop(node.closing()));
         std::thread::sleep(Duration::from_millis(200));

@@ -1,0 +1,55 @@
+//! Lists of directories with the attributes of their files.
+
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::time::Duration;
+
+use fuser::{FileAttr, ReplyDirectoryPlus};
+
+use crate::attributes;
+use crate::directory::{Entry, OpenDirectory};
+use crate::limits::{ATTRIBUTES_KEPT, DIRECTORY_BYTES};
+use crate::mounted::Mount;
+use crate::node::Node;
+use crate::reply::GENERATION;
+
+impl Mount {
+    /// Adds entries from a position on until the reply is full, and looks each of them up: programs
+    /// that list a directory often look at its files next.
+    pub(crate) fn list(
+        &self,
+        open: &OpenDirectory,
+        position: u64,
+        reply: &mut ReplyDirectoryPlus,
+    ) -> io::Result<()> {
+        // The entries are longer than those of the source.
+        open.each(position, DIRECTORY_BYTES / 4, |Entry { inode, next, kind, name }| {
+            let is_link = matches!(name.as_bytes(), b"." | b"..");
+            let found = match is_link {
+                // The kernel does not use them.
+                true => Ok(attributes::nothing_but(inode, kind)),
+                false => self.look_up(&open.node, name).map(|(_, attributes)| attributes),
+            };
+            let (attributes, kept) = match found {
+                Ok(attributes) => (attributes, ATTRIBUTES_KEPT),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+                // The kernel looks the name up again, and a program gets the error then.
+                Err(_) => (self.unopened(&open.node, inode, kind)?, Duration::ZERO),
+            };
+            let number = attributes.ino;
+            let is_full = reply.add(number, next, name, &kept, &attributes, GENERATION);
+            if is_full && !is_link {
+                drop(self.nodes.forget(number.0, 1));
+            }
+            Ok(is_full)
+        })
+    }
+    /// Returns attributes of an object that cannot be opened, such as a damaged one, and counts the
+    /// lookup.
+    fn unopened(&self, parent: &Node, inode: u64, kind: fuser::FileType) -> io::Result<FileAttr> {
+        match self.nodes.enter_again((parent.identity.0, inode)) {
+            Ok(node) => attributes::of(&node),
+            Err(number) => Ok(attributes::nothing_but(number, kind)),
+        }
+    }
+}

@@ -1,16 +1,12 @@
 //! Price of a disk: the cost of requests, bytes and flushes.
 //!
 //! Where a request is dear, writing gaps along saves time; where bytes are dear, it wastes time.
-//! [`Meter`] learns a price from the work that a disk has done.
-
-mod meter;
+//! [`Meter`](crate::meter::Meter) learns a price from the work that a disk has done.
 
 use std::fmt;
 use std::time::Duration;
 
-pub use meter::{Meter, Work};
-
-/// Price of a disk. What is zero is not known.
+/// Price of a disk. Zero stands for a rate or a time that is not known.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Price {
     /// Small requests that the disk makes in a second if many are in flight.
@@ -29,8 +25,8 @@ impl Price {
     }
 }
 
-/// `about 3,000 requests/s, 125 MB/s, a flush takes 1.1 ms; a request costs as much as 41 KiB`,
-/// without what is not known.
+/// `about 3,000 requests/s, 125 MB/s, a flush takes 1.1 ms; a request costs as much as 41 KiB`, as
+/// far as it is known.
 impl fmt::Display for Price {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let flush = match self.flush.as_micros() {

@@ -1,9 +1,9 @@
-//! How long one writer waits on hard devices and files, and what an engine learns of the price of a
-//! device, in virtual time.
+//! How long one writer waits on hard devices and files, and the prices of a device that an engine
+//! learns, in virtual time.
 
 use std::time::Duration;
 
-use forebay_sim::run::priced;
+use forebay_sim::run::learned;
 use forebay_sim::run::stall::{Hard, Waits, waits};
 use forebay_sim::world::machine::Prices;
 
@@ -67,13 +67,13 @@ fn contract_15_a_writer_waits_for_one_answer_of_a_device_of_5_us() {
 
 /// Without extra requests: the limits show in the completions.
 #[test]
-fn an_engine_learns_what_its_device_charges() {
+fn an_engine_learns_the_prices_of_its_device() {
     let near = |found: u64, wanted: u64| found.abs_diff(wanted) * 10 < wanted;
     for device in [
         Prices { requests_per_second: 3_000, bytes_per_second: 125_000_000 },
         Prices { requests_per_second: 100_000, bytes_per_second: 2_000_000_000 },
     ] {
-        let [small, large] = priced::learned(device);
+        let [small, large] = learned::prices(device);
         let requests = small.disk_requests_per_second;
         assert!(near(requests, device.requests_per_second), "{requests} of {device:?}");
         let bytes = large.disk_bytes_per_second;

@@ -154,7 +154,7 @@ impl PrivateFile {
     }
 }
 
-/// Returns the bytes that wait in the page cache of the machine to be written, or are being written.
+/// Returns the bytes that wait in the page cache of the machine to be written or are being written.
 fn unwritten_bytes() -> Option<u64> {
     unwritten_in(&std::fs::read_to_string("/proc/vmstat").ok()?)
 }

@@ -12,6 +12,7 @@ mod accessed;
 mod appends;
 mod descriptors;
 mod faults;
+mod listed;
 mod longest;
 mod map;
 mod passed;

@@ -20,10 +20,10 @@ macro_rules! numbers {
         /// Numbers of an engine since it was made, read with
         /// [`Engine::stats`](crate::Engine::stats).
         ///
-        /// The unit is the end of a name: `_bytes`, `_us` (microseconds), `_pages` (of 4096 bytes) or
-        /// `_per_second`; all others are counts. A number only grows unless its description calls it a
-        /// level, a maximum or a percentile. The numbers are read one after the other while the
-        /// engine runs, so sums may be off by what happened in between.
+        /// The unit is the end of a name: `_bytes`, `_us` (microseconds), `_pages` (of 4096 bytes)
+        /// or `_per_second`; all others are counts. A number only grows unless its description
+        /// calls it a level, a maximum or a percentile. The numbers are read one after the other
+        /// while the engine runs, so sums may be off by what happened in between.
         ///
         /// ```
         /// use forebay::{Engine, OpenOptions};

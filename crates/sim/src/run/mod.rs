@@ -30,9 +30,10 @@ mod hang;
 pub mod hold;
 mod how;
 mod keeper;
+pub mod learned;
 mod model;
 mod operation;
-pub mod priced;
+
 mod reading;
 mod stage;
 pub mod stall;

@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use forebay_block::Moment;
 use forebay_cache::limits::{GAP_PAGES, PAGE};
-use forebay_cache::price::{Meter, Price, Work};
+use forebay_cache::meter::{Meter, Work};
+use forebay_cache::price::Price;
 use forebay_cache::{CachedFile, Gaps, space};
 
 use crate::core::share::Failing;

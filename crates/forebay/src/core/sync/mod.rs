@@ -250,7 +250,8 @@ pub(crate) fn make_here(
     held: Option<&HeldOff>,
 ) {
     assert!(!bios.is_empty(), "a leader without requests would lead for ever");
-    let is_flush = matches!(&bios[..], [bio] if matches!(bio.operation, Operation::FlushData | Operation::FlushAll));
+    let flushes = |bio: &Bio| matches!(bio.operation, Operation::FlushData | Operation::FlushAll);
+    let is_flush = matches!(&bios[..], [bio] if flushes(bio));
     let begin = is_flush.then(clock::now);
     // A panic here counts as one under the lock: the bios would stay in flight for ever.
     let ended = inode.copying(|| {

@@ -1,4 +1,4 @@
-//! What an engine learns of the price of its device.
+//! Prices of a device, as an engine learns them.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ const LARGE: u64 = 1 << 20;
 /// # Panics
 /// If a call of the engine fails, which is a bug.
 #[must_use]
-pub fn learned(device: Prices) -> [Stats; 2] {
+pub fn prices(device: Prices) -> [Stats; 2] {
     let latency = Duration::from_micros(60);
     let plan = MachinePlan {
         latency: Latency { least: latency, most: latency },

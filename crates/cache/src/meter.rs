@@ -1,8 +1,8 @@
 //! The price of a disk, learned from completed work alone.
 //!
-//! A disk that limits requests and bytes makes at most so many of each in a second, whichever limit
-//! is reached first. So a window of time in which it never ran dry shows one limit, and a lower
-//! bound of the other:
+//! A disk that limits requests and bytes makes at most some number of each in a second, and one of
+//! the two limits is reached first. So a window of time shows one limit and a lower bound of the
+//! other, if the disk never ran dry meanwhile:
 //!
 //! ```text
 //!            requests/s  bytes/s
@@ -10,10 +10,10 @@
 //!   1 MiB        120      125 MB     bytes were: few requests, although it could make 3,000
 //! ```
 //!
-//! The known limits rise to what a window shows. If all windows of a second show less of both, the
-//! disk has become slower, and the limit of which the best of them shows more falls. A disk whose
-//! requests take a fixed time and a time for each byte shows less of both in requests of middle
-//! size; the shares add up to one there.
+//! The known limits rise to the rates of a window. If all windows of a second show less of both,
+//! the disk has become slower: the limit that the best of them comes nearer to falls. A disk may
+//! take a fixed time for a request and a time for each byte. Requests of middle size show less of
+//! both there, and the shares add up to one.
 //!
 //! Requests of one size never show which limit it is. So now and then writeback fills no gaps for a
 //! window, or more than it would: its requests have another size then.
@@ -22,13 +22,13 @@ use std::time::Duration;
 
 use forebay_block::Moment;
 
-use super::Price;
 use crate::limits::{GAP_PAGES, PAGE};
+use crate::price::Price;
 
 /// Length of a window: some periods of a disk that is served in bursts every tenth of a second.
 const WINDOW: Duration = Duration::from_millis(300);
 
-/// Part of a window in which the flight was full, at least.
+/// Least part of a window that the flight is full.
 const FULL: f64 = 0.7;
 
 /// Shares of both limits together below which a window shows a slower disk, and the number of such
@@ -50,7 +50,7 @@ pub struct Work {
     pub requests: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Time in which more was to be sent than the flight had room for, in nanoseconds.
+    /// Time that the flight was full while more was to be sent, in nanoseconds.
     pub full: u64,
 }
 
@@ -85,7 +85,7 @@ struct Shown {
     of_bytes: f64,
 }
 
-/// The least duration of the last one to two seconds in which there was one.
+/// The least duration of the last one to two seconds that had one.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Least {
     start: Option<Moment>,
@@ -97,7 +97,7 @@ impl Meter {
     /// Adds work that has ended. Returns whether the price may have changed.
     pub fn add(&mut self, work: Work, now: Moment) -> bool {
         let Some(start) = self.start else {
-            // What ends first was sent before.
+            // The first to end were sent before.
             self.start = Some(now);
             return false;
         };
@@ -162,7 +162,7 @@ impl Meter {
         self.flushes.add(took, now);
     }
 
-    /// Returns what is known.
+    /// Returns the price as far as it is known.
     #[must_use]
     pub fn price(&self) -> Price {
         Price {

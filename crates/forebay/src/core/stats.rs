@@ -196,8 +196,8 @@ numbers! {
     level disk_requests_per_second,
     /// Bytes that the disk takes in a second, likewise (level).
     level disk_bytes_per_second,
-    /// Time that a flush of one file takes, in microseconds, the least of the last seconds with a
-    /// small sync; of several file systems the longest, and 0 while unknown (level).
+    /// Time that a flush of one file takes, in microseconds (level; the least of the last seconds
+    /// with a small sync, of several file systems the longest, and 0 while unknown).
     level flush_us,
 }
 

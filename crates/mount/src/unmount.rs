@@ -118,7 +118,7 @@ fn busy(mount_point: &Path, mount: &Mount) -> Error {
     }
 }
 
-/// Says which process sees a mount that is not here any more, at a second mount point or in another
+/// Names a process that sees a mount which was unmounted here: at a second mount point, or in another
 /// mount namespace, such as that of a container.
 fn elsewhere(mount: &Mount) -> Option<String> {
     let is_it = |other: &Mount| (other.device, &other.source) == (mount.device, &mount.source);

@@ -229,13 +229,14 @@ impl Drop for FileSystem {
 }
 
 /// Moves this thread to a mount namespace of its own. Mounts made from here on are visible to this
-/// thread and to the processes that it starts, and disappear with the last of them.
+/// thread and to the processes that it starts, and disappear with the last of them. A mount that
+/// others unmount ends here, too, if the system shares its mounts, as systemd does.
 fn own_namespace() -> io::Result<()> {
     // SAFETY: of what threads share only mounts and the working directory are parted; no descriptor
     // changes.
     unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
-    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-    Ok(mount_change("/", private)?)
+    let downwards = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+    Ok(mount_change("/", downwards)?)
 }
 
 /// Returns the reason that a program gave, in one line.

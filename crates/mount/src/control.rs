@@ -5,12 +5,14 @@
 //! mount it gets another one with the result.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::num::NonZeroI32;
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::PidfdFlags;
 
 use crate::durable;
@@ -127,9 +129,16 @@ impl Client {
         }
     }
 
+    /// Waits until there is an answer, or the mount has ended. Returns false if that takes longer.
+    pub(crate) fn is_answered(&self, patience: &Timespec) -> io::Result<bool> {
+        let mut polled = [PollFd::new(self.0.get_ref(), PollFlags::IN)];
+        Ok(rustix::io::retry_on_intr(|| rustix::event::poll(&mut polled, Some(patience)))? > 0)
+    }
+
     /// The process of the mount.
-    pub(crate) fn server(&self) -> io::Result<OwnedFd> {
+    pub(crate) fn server(&self) -> io::Result<(NonZeroI32, OwnedFd)> {
         let server = rustix::net::sockopt::socket_peercred(self.0.get_ref())?.pid;
-        Ok(rustix::process::pidfd_open(server, PidfdFlags::empty())?)
+        let opened = rustix::process::pidfd_open(server, PidfdFlags::empty())?;
+        Ok((server.as_raw_nonzero(), opened))
     }
 }

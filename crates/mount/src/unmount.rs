@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use forebay_uring::mounts::Mount;
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::control::Client;
 use crate::error::Error;
@@ -14,6 +14,9 @@ use crate::places;
 
 /// Time from the mount until its process has a socket.
 const STARTING: Duration = Duration::from_secs(1);
+
+/// Time for the end of a mount that is unmounted here, before it is looked for elsewhere.
+const ENDING: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
 /// State of a mount when it ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,7 +32,7 @@ pub enum Unmounted {
 ///
 /// # Errors
 /// If the path is not such a mount, if programs use it, or if not all could be written; then it
-/// stays mounted.
+/// stays mounted. If another mount namespace has it, too, its process goes on there.
 pub fn unmount(mount_point: &Path) -> Result<Unmounted, Error> {
     let failed = |what, error| Error::failed(mount_point, what, error);
     let mount = match places::find(mount_point)? {
@@ -54,7 +57,8 @@ pub fn unmount(mount_point: &Path) -> Result<Unmounted, Error> {
         ))
     };
     let server = client.server();
-    let server = server.map_err(|error| failed("find the process of the mount", error))?;
+    let (process, server) =
+        server.map_err(|error| failed("find the process of the mount", error))?;
     let asked = client.write_out();
     if let Some(error) = asked.map_err(|error| failed("have everything written", error))? {
         return Err(unwritten(error));
@@ -63,6 +67,15 @@ pub fn unmount(mount_point: &Path) -> Result<Unmounted, Error> {
         Some(libc::EBUSY) => busy(mount_point, &mount),
         _ => failed("unmount", error),
     })?;
+    while !client.is_answered(&ENDING).map_err(|error| failed("wait for the end", error))? {
+        if let Some(elsewhere) = elsewhere(&mount) {
+            let why = format!(
+                "it is unmounted here, and {elsewhere}; everything is durable, and `kill {process}` \
+                 ends it there, too"
+            );
+            return Err(failed("end the mount", io::Error::other(why)));
+        }
+    }
     let result = client.answer();
     wait_for(&server).map_err(|error| failed("wait for the process of the mount", error))?;
     match result.map_err(|error| failed("hear from the process of the mount", error))? {
@@ -103,6 +116,20 @@ fn busy(mount_point: &Path, mount: &Mount) -> Error {
             Error::unsuitable(mount_point, what, "end them; `fuser -vm` lists them")
         }
     }
+}
+
+/// Names a process that sees a mount which was unmounted here: at a second mount point, or in another
+/// mount namespace, such as that of a container.
+fn elsewhere(mount: &Mount) -> Option<String> {
+    let is_it = |other: &Mount| (other.device, &other.source) == (mount.device, &mount.source);
+    let processes = std::fs::read_dir("/proc").ok()?.flatten();
+    let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    numbers.into_iter().find_map(|number| {
+        let table = std::fs::read(format!("/proc/{number}/mountinfo")).ok()?;
+        let found = Mount::listed(&table).into_iter().find(is_it)?;
+        let name = std::fs::read_to_string(format!("/proc/{number}/comm")).unwrap_or_default();
+        Some(format!("process {number} ({}) has it at {}", name.trim_end(), found.point.display()))
+    })
 }
 
 /// Waits for the end of a process. It has closed all its files then.

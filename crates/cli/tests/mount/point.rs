@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::{FileExt as _, symlink};
+use std::process::Command;
 
 use crate::place::{Place, forebay, has_ended, run, wait_until};
 
@@ -47,6 +48,31 @@ fn a_dead_mount_is_taken_away_by_a_link_and_nothing_is_found_in_it() {
     assert_eq!(code, Some(1), "{err}");
     assert!(err.contains("had died"), "{err}");
     assert_eq!(fs::read_dir(&real).unwrap().count(), 0);
+}
+
+/// As a container, or a program that makes file systems for itself.
+#[test]
+fn a_mount_that_another_namespace_has_is_named() {
+    let Some(place) = Place::new() else { return };
+    place.mount(&[]);
+    let server = place.server();
+    fs::write(place.mount.join("file"), b"text").unwrap();
+    let words = ["--mount", "--propagation", "private", "sleep", "60"];
+    let mut other = Command::new("unshare").args(words).spawn().unwrap();
+    let name = format!("/proc/{}/comm", other.id());
+    wait_until("the namespace is there", || fs::read_to_string(&name).unwrap() == "sleep\n");
+    let (code, _, err) = forebay(&["unmount", place.mount.to_str().unwrap()]);
+    let is_there = !has_ended(server);
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert_eq!(code, Some(1), "{err}");
+    assert!(
+        err.contains("(sleep) has it at") && err.contains(&format!("`kill {server}`")),
+        "{err}"
+    );
+    assert!(is_there, "it is used");
+    assert_eq!(fs::read(place.source.join("file")).unwrap(), b"text");
+    wait_until("the process ends", || has_ended(server));
 }
 
 #[test]

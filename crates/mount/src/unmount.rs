@@ -70,8 +70,8 @@ pub fn unmount(mount_point: &Path) -> Result<Unmounted, Error> {
     while !client.is_answered(&ENDING).map_err(|error| failed("wait for the end", error))? {
         if let Some(elsewhere) = elsewhere(&mount) {
             let why = format!(
-                "it is unmounted here, and {elsewhere}; everything is durable, and `kill {process}` \
-                 ends it there, too"
+                "it is unmounted here, and {elsewhere}; everything is durable, and \
+                 `kill {process}` ends it there, too"
             );
             return Err(failed("end the mount", io::Error::other(why)));
         }
@@ -118,8 +118,8 @@ fn busy(mount_point: &Path, mount: &Mount) -> Error {
     }
 }
 
-/// Names a process that sees a mount which was unmounted here: at a second mount point, or in another
-/// mount namespace, such as that of a container.
+/// Names a process that sees a mount which was unmounted here: at a second mount point, or in
+/// another mount namespace, such as that of a container.
 fn elsewhere(mount: &Mount) -> Option<String> {
     let is_it = |other: &Mount| (other.device, &other.source) == (mount.device, &mount.source);
     let processes = std::fs::read_dir("/proc").ok()?.flatten();

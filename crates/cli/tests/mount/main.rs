@@ -12,6 +12,7 @@ mod accessed;
 mod appends;
 mod descriptors;
 mod faults;
+mod lists;
 mod longest;
 mod map;
 mod passed;

@@ -71,7 +71,7 @@ fn an_engine_learns_the_prices_of_its_device() {
     let near = |found: u64, wanted: u64| found.abs_diff(wanted) * 10 < wanted;
     for device in [
         Prices { requests_per_second: 3_000, bytes_per_second: 125_000_000 },
-        Prices { requests_per_second: 100_000, bytes_per_second: 2_000_000_000 },
+        Prices { requests_per_second: 20_000, bytes_per_second: 500_000_000 },
     ] {
         let [small, large] = learned::prices(device);
         let requests = small.disk_requests_per_second;

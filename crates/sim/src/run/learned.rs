@@ -15,10 +15,10 @@ use crate::world::machine::{MachinePlan, Prices, VolumePlan};
 
 /// Pages of the file and of the cache.
 const PAGES: u64 = 1 << 20;
-const FRAMES: u32 = 8192;
+const FRAMES: u32 = 4096;
 
 /// Time of each kind of work.
-const TIME: Duration = Duration::from_secs(2);
+const TIME: Duration = Duration::from_secs(4);
 
 /// Bytes of a large write.
 const LARGE: u64 = 1 << 20;

@@ -100,7 +100,7 @@ pub struct Pace {
     is_full: bool,
     /// Requests that have ended since then.
     ended: Window,
-    /// Work that had ended at the last look.
+    /// Work that had ended at the last look, and was not taken.
     work: Work,
     window: Window,
     /// Cost per nanosecond, a moving average over about two windows; zero while it is unknown.
@@ -224,11 +224,9 @@ impl Pace {
         let nanoseconds = now.nanoseconds_since(std::mem::replace(&mut self.looked, now));
         let ended = Window { nanoseconds, ..std::mem::take(&mut self.ended) };
         let is_full = std::mem::take(&mut self.is_full);
-        self.work = Work {
-            requests: ended.requests,
-            bytes: ended.cost - ended.requests * REQUEST_COST_BYTES,
-            full: if is_full { nanoseconds } else { 0 },
-        };
+        self.work.requests += ended.requests;
+        self.work.bytes += ended.cost - ended.requests * REQUEST_COST_BYTES;
+        self.work.full += if is_full { nanoseconds } else { 0 };
         if !is_full {
             return false; // The device might have done more.
         }

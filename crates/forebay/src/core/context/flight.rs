@@ -13,6 +13,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_block::{Bio, Class, Ended, Errno, Moment, Operation};
 use forebay_cache::writeback::pace::{Bound, Pace};
@@ -24,6 +25,9 @@ use crate::core::limits::{DIRTIEST_OF, FLIGHT};
 use crate::core::space::prepare_reservation;
 use crate::core::space::volume::Volume;
 use crate::core::stats::Counters;
+
+/// Interval at which the meter of a file system gets the work that has ended: a part of its window.
+const NOTED_EACH: Duration = Duration::from_millis(20);
 
 /// Flight of a context to one file system.
 #[derive(Debug)]
@@ -38,12 +42,15 @@ pub(crate) struct Flight {
     pub(crate) in_turn: bool,
     /// Whether the file system counts this context as writing.
     is_reported: bool,
+    /// When its meter last had the work that has ended.
+    noted: Moment,
 }
 
 impl Flight {
     pub(crate) fn new(context: usize, volume: Arc<Volume>, bound: Bound) -> Self {
         let (pace, dirty) = (Pace::new(bound), VecDeque::new());
-        Self { context, volume, pace, dirty, in_turn: false, is_reported: false }
+        let noted = Moment::default();
+        Self { context, volume, pace, dirty, in_turn: false, is_reported: false, noted }
     }
 
     /// Moves the file to write next to the front: the one with the most dirty pages, which is the

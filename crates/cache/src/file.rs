@@ -273,6 +273,11 @@ impl CachedFile {
         self.ahead.set_gaps(gaps);
     }
 
+    /// Sets the longest gap that is filled with zeroes, in pages: the price of a request.
+    pub fn set_gap_pages(&mut self, pages: u64) {
+        self.ahead.set_gap_pages(pages);
+    }
+
     /// Sets the free bytes of the file system, which limit the space reserved beyond the end.
     pub fn set_free_bytes(&mut self, free_bytes: u64) {
         self.ahead.set_free_bytes(free_bytes);

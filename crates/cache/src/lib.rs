@@ -49,6 +49,7 @@ pub mod index;
 pub mod kept;
 pub mod lease;
 pub mod limits;
+pub mod meter;
 pub mod partial;
 pub mod price;
 pub mod rare;

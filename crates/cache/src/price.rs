@@ -1,13 +1,13 @@
 //! Price of a disk: the cost of requests, bytes and flushes.
 //!
 //! Where a request is dear, writing gaps along saves time; where bytes are dear, it wastes time.
-//! Nothing here measures: a caller that counts completions makes a price of them.
+//! [`Meter`](crate::meter::Meter) learns a price from the work that a disk has done.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Price of a disk.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Price of a disk. Zero stands for a rate or a time that is not known.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Price {
     /// Small requests that the disk makes in a second if many are in flight.
     pub requests_per_second: u64,
@@ -25,9 +25,18 @@ impl Price {
     }
 }
 
-/// `about 3,000 requests/s, 125 MB/s, a flush takes 1.1 ms; a request costs as much as 41 KiB`.
+/// `about 3,000 requests/s, 125 MB/s, a flush takes 1.1 ms; a request costs as much as 41 KiB`, as
+/// far as it is known.
 impl fmt::Display for Price {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let flush = match self.flush.as_micros() {
+            0 => String::new(),
+            micros @ ..1_000 => format!("a flush takes {micros} us"),
+            micros => format!("a flush takes {:.1} ms", micros as f64 / 1e3),
+        };
+        if self.bytes_per_second == 0 {
+            return formatter.write_str(&flush);
+        }
         let requests = grouped(two_digits(self.requests_per_second));
         write!(formatter, "about {requests} requests/s, ")?;
         match self.bytes_per_second {
@@ -35,10 +44,7 @@ impl fmt::Display for Price {
             bytes @ ..1_000_000_000 => write!(formatter, "{} MB/s", bytes / 1_000_000)?,
             bytes => write!(formatter, "{:.1} GB/s", bytes as f64 / 1e9)?,
         }
-        match self.flush.as_micros() {
-            micros @ ..1_000 => write!(formatter, ", a flush takes {micros} us")?,
-            micros => write!(formatter, ", a flush takes {:.1} ms", micros as f64 / 1e3)?,
-        }
+        write!(formatter, "{}{flush}", if flush.is_empty() { "" } else { ", " })?;
         let bytes = self.request_bytes();
         formatter.write_str("; a request costs as much as ")?;
         match (bytes + 512) >> 10 {
@@ -89,8 +95,9 @@ mod tests {
         );
         assert_eq!(
             text(96, 1_200_000_000, 0),
-            "about 96 requests/s, 1.2 GB/s, a flush takes 0 us; a request costs as much as 11 MiB"
+            "about 96 requests/s, 1.2 GB/s; a request costs as much as 11 MiB"
         );
+        assert_eq!(text(0, 0, 70), "a flush takes 70 us");
         assert!(text(0, 7_000_000, 1).starts_with("about 0 requests/s, 7.0 MB/s"));
     }
 }

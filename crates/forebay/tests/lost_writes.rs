@@ -83,3 +83,37 @@ fn contract_01_a_file_that_was_made_and_synced_has_its_name() {
     disk.reboot();
     assert_eq!(std::fs::read(&path).unwrap(), pattern(1, 10_000));
 }
+
+/// Both with one `syncfs` for a window and with a flush for each file.
+fn a_batch_that_is_committed_is_there(file_system: FileSystem, bytes: u64) {
+    let Some(mut disk) = Disk::new("batch_loses_power", file_system, bytes, Fails::Writes) else {
+        return;
+    };
+    let engine = Engine::new().unwrap();
+    for (round, count) in [8, 40, 300].into_iter().enumerate() {
+        let batch = engine.batch();
+        let directory = disk.path();
+        let path = |number: u64| directory.join(format!("{round}-{number}"));
+        let content = |number: u64| pattern(number, 1000 + 97 * number as usize);
+        for number in 0..count {
+            batch.write(path(number), &content(number)).unwrap();
+        }
+        batch.commit().unwrap();
+        disk.cut_power();
+        disk.reboot();
+        for number in 0..count {
+            let found = std::fs::read(path(number)).unwrap();
+            assert!(found == content(number), "file {number} of {count}");
+        }
+    }
+}
+
+#[test]
+fn contract_20_a_committed_batch_survives_a_loss_of_power_on_xfs() {
+    a_batch_that_is_committed_is_there(FileSystem::Xfs, 2048 * MIB);
+}
+
+#[test]
+fn contract_20_a_committed_batch_survives_a_loss_of_power_on_ext4() {
+    a_batch_that_is_committed_is_there(FileSystem::Ext4, 512 * MIB);
+}

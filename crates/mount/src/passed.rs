@@ -34,8 +34,8 @@ use crate::open_file::{OpenFile, OpenState};
 use crate::plain::{as_asked, plain};
 use crate::small::Small;
 
-/// Magic numbers of overlayfs and FUSE (`statfs(2)`). The kernel takes no files of a file system
-/// above another one.
+/// Magic numbers of overlayfs and FUSE (`statfs(2)`). The kernel takes no files of file systems
+/// that have another one below.
 const STACKED: [u64; 2] = [0x794c_7630, 0x6573_5546];
 
 /// Gives a file to the kernel, which reads it from then on.
@@ -257,7 +257,8 @@ impl OpenState {
         self.is_passing || self.is_open_as_asked()
     }
 
-    /// Adds an open for reading by an open file that the kernel reads. It needs no descriptor.
+    /// Adds an open for reading by an open file that the kernel reads: it needs no descriptor of
+    /// its own.
     fn share(&mut self, flags: OFlags) -> Option<Arc<OpenFile>> {
         let reads = |file: &&Arc<OpenFile>| file.backing.is_some() && !file.is_opened_to_write();
         let file = self.open.iter().find(reads).filter(|_| is_for_kernel(flags))?.clone();

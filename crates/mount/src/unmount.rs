@@ -70,8 +70,8 @@ pub fn unmount(mount_point: &Path) -> Result<Unmounted, Error> {
     while !client.is_answered(&ENDING).map_err(|error| failed("wait for the end", error))? {
         if let Some(elsewhere) = elsewhere(&mount) {
             let why = format!(
-                "it is unmounted here, and {elsewhere}; everything is durable, and \
-                 `kill {process}` ends it there, too"
+                "it is unmounted here, and {elsewhere}; all is durable, and `kill {process}` \
+                 ends it there, too"
             );
             return Err(failed("end the mount", io::Error::other(why)));
         }

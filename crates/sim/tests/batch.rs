@@ -11,7 +11,8 @@ use forebay_sim::trace::Tracing;
 fn contract_20_a_power_cut_at_every_durability_point() {
     let name = "contract_20_a_power_cut";
     let marks = each(name, 200, |seed, tracing| batch::run(seed, Trial::Calm, tracing));
-    assert_marks(&marks, &["committed", "failed", "dropped", "raced", "power cut"]);
+    let wanted = ["committed", "failed", "dropped", "raced", "power cut", "synced with all"];
+    assert_marks(&marks, &wanted);
 }
 
 /// Each outcome that a failed commit reports is true, also after a loss of power.
@@ -19,7 +20,8 @@ fn contract_20_a_power_cut_at_every_durability_point() {
 fn contract_20_holds_while_the_device_fails() {
     let name = "contract_20_holds_while";
     let marks = each(name, 200, |seed, tracing| batch::run(seed, Trial::Faults, tracing));
-    assert_marks(&marks, &["committed", "failed", "dropped", "flush failed", "power cut"]);
+    let wanted = ["committed", "failed", "dropped", "flush failed", "power cut", "synced with all"];
+    assert_marks(&marks, &wanted);
 }
 
 /// The next batch removes what a dead one has left, and nothing of a batch that lives.
@@ -44,7 +46,8 @@ fn contract_20_batches_that_begin_at_once_leave_each_other_alone() {
 fn contract_20_an_error_of_an_early_write_back_fails_the_commit() {
     let name = "contract_20_an_error_of_an_early";
     let marks = each(name, 60, |seed, tracing| batch::run(seed, Trial::WriteBack, tracing));
-    assert_marks(&marks, &["committed", "failed", "write-back failed", "power cut"]);
+    let wanted = ["committed", "failed", "write-back failed", "power cut", "synced with all"];
+    assert_marks(&marks, &wanted);
 }
 
 #[test]

@@ -1,8 +1,11 @@
-//! How long one writer waits on hard devices and files, in virtual time.
+//! How long one writer waits on hard devices and files, and the prices of a device that an engine
+//! learns, in virtual time.
 
 use std::time::Duration;
 
+use forebay_sim::run::learned;
 use forebay_sim::run::stall::{Hard, Waits, waits};
+use forebay_sim::world::machine::Prices;
 
 const DIRTY_AGE: Duration = Duration::from_secs(1);
 
@@ -60,4 +63,22 @@ fn contract_15_a_writer_waits_for_one_answer_of_a_device_of_100_ms() {
 #[test]
 fn contract_15_a_writer_waits_for_one_answer_of_a_device_of_5_us() {
     check_all(Duration::from_micros(5));
+}
+
+/// Without extra requests: the limits show in the completions.
+#[test]
+fn an_engine_learns_the_prices_of_its_device() {
+    let near = |found: u64, wanted: u64| found.abs_diff(wanted) * 10 < wanted;
+    for device in [
+        Prices { requests_per_second: 3_000, bytes_per_second: 125_000_000 },
+        Prices { requests_per_second: 100_000, bytes_per_second: 2_000_000_000 },
+    ] {
+        let [small, large] = learned::prices(device);
+        let requests = small.disk_requests_per_second;
+        assert!(near(requests, device.requests_per_second), "{requests} of {device:?}");
+        let bytes = large.disk_bytes_per_second;
+        assert!(near(bytes, device.bytes_per_second), "{bytes} of {device:?}");
+        let requests = large.disk_requests_per_second;
+        assert!(near(requests, device.requests_per_second), "{requests} of {device:?} stay");
+    }
 }

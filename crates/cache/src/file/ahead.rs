@@ -10,7 +10,7 @@
 use forebay_block::{Errno, Moment};
 
 use crate::growth::Growth;
-use crate::limits::{AHEAD_OF_FREE, PAGE, RESERVE_LEAST, SCARCE_PAUSE};
+use crate::limits::{AHEAD_OF_FREE, GAP_PAGES, PAGE, RESERVE_LEAST, SCARCE_PAUSE};
 use crate::space::{NO_SPACE, OVER_QUOTA, ReservedFor, ahead};
 
 /// Whether space may be reserved ahead of data.
@@ -51,6 +51,8 @@ pub(crate) struct Ahead {
     free_bytes: u64,
     growth: Growth,
     gaps: Gaps,
+    /// Longest gap that is filled, in pages.
+    gap_pages: u64,
 }
 
 impl Default for Ahead {
@@ -63,6 +65,7 @@ impl Default for Ahead {
             free_bytes: 0,
             growth: Growth::default(),
             gaps: Gaps::OverHoles,
+            gap_pages: GAP_PAGES,
         }
     }
 }
@@ -93,6 +96,14 @@ impl Ahead {
 
     pub(crate) fn set_gaps(&mut self, gaps: Gaps) {
         self.gaps = gaps;
+    }
+
+    pub(crate) fn set_gap_pages(&mut self, pages: u64) {
+        self.gap_pages = pages.min(GAP_PAGES);
+    }
+
+    pub(crate) fn gap_pages(&self) -> u64 {
+        self.gap_pages
     }
 
     /// Returns whether gaps between dirty runs may be filled with zeroes at all.

@@ -21,7 +21,7 @@ use crate::bits::{bits, parts};
 use crate::file::{CachedFile, Entry};
 use crate::frames::FrameRun;
 use crate::index::{CHUNK_PAGES, Chunk, place};
-use crate::limits::{EXTENDING_PAGES, GAP_PAGES, GATHER_PAGES, GATHER_SEGMENTS, PAGE};
+use crate::limits::{EXTENDING_PAGES, GATHER_PAGES, GATHER_SEGMENTS, PAGE};
 use crate::partial::{Partial, Rest};
 use crate::space::Reservation;
 use crate::ticket::{Failure, TicketId, TicketKind};
@@ -227,7 +227,7 @@ impl CachedFile {
             return None;
         }
         let takes_holes = self.ahead.takes_holes(self.sizes.size());
-        for gap in 0..=GAP_PAGES {
+        for gap in 0..=self.ahead.gap_pages() {
             let page = page + gap;
             if page >= end {
                 return None;

@@ -23,13 +23,17 @@
 //! these [`Pace::has_room`] leaves some to the others by dynamic thresholds (Choudhury and Hahne,
 //! IEEE/ACM Transactions on Networking 6, 1998): a device may hold a multiple of the free slots.
 
+mod phase;
 mod window;
 
 use std::time::Duration;
 
 use forebay_block::limits::{PAGE, REQUEST_COST_BYTES};
 use forebay_block::{Class, Moment};
+use phase::Phase;
 use window::{Load, Window};
+
+use crate::meter::Work;
 
 /// Minimum of requests in flight, so that the device never waits between two requests.
 pub const LEAST_REQUESTS: usize = 2;
@@ -83,22 +87,6 @@ pub enum Bound {
     Depth(usize),
 }
 
-/// Phase of the trials.
-#[derive(Clone, Copy, PartialEq, Debug)]
-enum Phase {
-    /// A new device that may take longer than the set time for a request by itself: the flight
-    /// doubles as long as that pays. The rate before the last step.
-    First { before: f64 },
-    /// Normal flight; the number of windows until the next trial.
-    Rest(u32),
-    /// The same, measured before a trial of this step.
-    Before(f64),
-    /// A trial of this step; the rate before.
-    Trial { step: f64, before: f64 },
-    /// As it should be, measured again; the rates before and in the trial.
-    After { step: f64, before: f64, tried: f64 },
-}
-
 /// Limit of the flight to one device, with the measured rate.
 #[derive(Debug)]
 pub struct Pace {
@@ -112,6 +100,8 @@ pub struct Pace {
     is_full: bool,
     /// Requests that have ended since then.
     ended: Window,
+    /// Work that had ended at the last look.
+    work: Work,
     window: Window,
     /// Cost per nanosecond, a moving average over about two windows; zero while it is unknown.
     rate: f64,
@@ -141,6 +131,7 @@ impl Pace {
             looked: Moment::default(),
             is_full: false,
             ended: Window::default(),
+            work: Work::default(),
             window: Window::default(),
             rate: 0.0,
             write_rate: 0.0,
@@ -231,12 +222,16 @@ impl Pace {
             return false;
         }
         let nanoseconds = now.nanoseconds_since(std::mem::replace(&mut self.looked, now));
-        let ended = std::mem::take(&mut self.ended);
-        // The flight was not full, so the device might have done more.
-        if !std::mem::take(&mut self.is_full) {
-            return false;
+        let ended = Window { nanoseconds, ..std::mem::take(&mut self.ended) };
+        let is_full = std::mem::take(&mut self.is_full);
+        self.work = Work {
+            requests: ended.requests,
+            bytes: ended.cost - ended.requests * REQUEST_COST_BYTES,
+            full: if is_full { nanoseconds } else { 0 },
+        };
+        if !is_full {
+            return false; // The device might have done more.
         }
-        let ended = Window { nanoseconds, ..ended };
         self.window.add(ended);
         self.try_on(ended);
         let least = match self.bound {
@@ -249,6 +244,11 @@ impl Pace {
         }
         self.learn();
         true
+    }
+
+    /// Takes the work that had ended at the last [`look`](Pace::look).
+    pub fn take_work(&mut self) -> Work {
+        std::mem::take(&mut self.work)
     }
 
     /// Returns the pages that the device writes per second, if known.

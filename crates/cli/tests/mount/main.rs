@@ -12,7 +12,7 @@ mod accessed;
 mod appends;
 mod descriptors;
 mod faults;
-mod lists;
+mod listed;
 mod longest;
 mod map;
 mod passed;

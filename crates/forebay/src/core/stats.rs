@@ -20,10 +20,10 @@ macro_rules! numbers {
         /// Numbers of an engine since it was made, read with
         /// [`Engine::stats`](crate::Engine::stats).
         ///
-        /// The unit is the end of a name: `_bytes`, `_us` (microseconds) or `_pages` (of 4096
-        /// bytes); all others are counts. A number only grows unless its description calls it a
-        /// level, a maximum or a percentile. The numbers are read one after the other while the
-        /// engine runs, so sums may be off by what happened in between.
+        /// The unit is the end of a name: `_bytes`, `_us` (microseconds), `_pages` (of 4096 bytes)
+        /// or `_per_second`; all others are counts. A number only grows unless its description
+        /// calls it a level, a maximum or a percentile. The numbers are read one after the other
+        /// while the engine runs, so sums may be off by what happened in between.
         ///
         /// ```
         /// use forebay::{Engine, OpenOptions};
@@ -190,6 +190,15 @@ numbers! {
     counter bypassed_bytes,
     /// Clean pages dropped to make room.
     counter evicted_pages,
+    /// Requests that the disk makes in a second while more of them wait, as the completions of the
+    /// last seconds of such work show; of several file systems the least, and 0 while unknown
+    /// (level).
+    level disk_requests_per_second,
+    /// Bytes that the disk takes in a second, likewise (level).
+    level disk_bytes_per_second,
+    /// Time that a flush of one file takes, in microseconds (level; the least of the last seconds
+    /// with a small sync, of several file systems the longest, and 0 while unknown).
+    level flush_us,
 }
 
 /// Counters beside those of the queue, which its context publishes after each pass.

@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use forebay_block::Target;
 use forebay_cache::file;
+use forebay_cache::price::Price;
 
 use crate::core::direct::direct_inode::DirectInode;
 use crate::core::inode::Inode;
@@ -286,6 +287,14 @@ impl Table {
     /// Returns all file systems used so far, if there are several.
     pub(crate) fn volumes(&self) -> Option<Vec<Arc<Volume>>> {
         (self.volumes.len() > 1).then(|| self.volumes.values().map(Arc::clone).collect())
+    }
+
+    /// Returns the prices that are known, with the number of each device, in that order.
+    pub(crate) fn prices(&self) -> Vec<(u64, Price)> {
+        let prices = self.volumes.iter().map(|((device, _), volume)| (*device, volume.price()));
+        let mut prices: Vec<_> = prices.filter(|(_, price)| *price != Price::default()).collect();
+        prices.sort_unstable_by_key(|(device, _)| *device);
+        prices
     }
 }
 

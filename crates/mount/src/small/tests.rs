@@ -1,3 +1,5 @@
+//! Small files that the device refuses.
+
 use std::path::Path;
 
 use forebay::Options;

@@ -7,16 +7,23 @@ use forebay_block::Operation;
 use forebay_uring::Lock;
 
 use super::file::OpenFile;
+use crate::marks;
+use crate::random::PerMille;
 use crate::world::machine::{Work, call, call_bio};
 
 /// A new file that only its creator uses: written through the page cache of the kernel, past the
 /// engine's cache.
 #[derive(Debug)]
-pub struct PrivateFile(OpenFile);
+pub struct PrivateFile {
+    file: OpenFile,
+    /// Failures of the machine when it was opened.
+    failures: u64,
+}
 
 impl PrivateFile {
     pub(super) fn of(descriptor: u64) -> io::Result<Self> {
-        OpenFile::buffered(descriptor).map(Self)
+        let failures = call(|machine| Ok(machine.failures()))?;
+        OpenFile::buffered(descriptor).map(|file| Self { file, failures })
     }
 
     /// Writes all of `data` at `offset`. The data outlives the process, and not a loss of power.
@@ -24,7 +31,7 @@ impl PrivateFile {
     /// # Errors
     /// The error of the file system; a prefix may have been written.
     pub fn write_all_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
-        self.0.write_all_at(data, offset)
+        self.file.write_all_at(data, offset)
     }
 
     /// Writes a range from the kernel's cache to the device and waits. Makes nothing durable.
@@ -33,7 +40,7 @@ impl PrivateFile {
     /// The error of the device, once: a later sync may succeed although the range is lost.
     pub fn write_back(&self, bytes: Range<u64>) -> io::Result<()> {
         let bio = call_bio(Operation::FlushData, bytes);
-        self.0.submit_work(Work::WriteBack, bio, Vec::new()).map(|_| ())
+        self.file.submit_work(Work::WriteBack, bio, Vec::new()).map(|_| ())
     }
 
     /// Makes the file durable (`fsync`). Blocks.
@@ -42,7 +49,28 @@ impl PrivateFile {
     /// The error of the device. No later sync makes the data durable.
     pub fn sync(&self) -> io::Result<()> {
         let bio = call_bio(Operation::FlushData, 0..0);
-        self.0.submit_work(Work::Bio, bio, Vec::new()).map(|_| ())
+        self.file.submit_work(Work::Bio, bio, Vec::new()).map(|_| ())
+    }
+
+    /// Returns whether the file system has little else to write, which may be at any time.
+    #[must_use]
+    pub fn may_sync_all(&self, _files: usize, _bytes: u64) -> bool {
+        call(|machine| Ok(machine.random.happens(PerMille(500)))).unwrap_or_default()
+    }
+
+    /// Makes all files of the file system durable (`syncfs`). Blocks.
+    ///
+    /// # Errors
+    /// The error of a device since the file was opened, for any file.
+    pub fn sync_all(&self) -> io::Result<()> {
+        let failed = self.file.sync_file_system();
+        let failures = call(|machine| Ok(machine.failures()))?;
+        marks::hit("synced with all");
+        if failures == self.failures {
+            failed
+        } else {
+            Err(io::Error::from_raw_os_error(libc::EIO))
+        }
     }
 
     /// Sets the permission bits, which the machine does not keep.
@@ -59,7 +87,7 @@ impl PrivateFile {
     /// # Errors
     /// If the descriptor is closed.
     pub fn try_lock(&self) -> io::Result<bool> {
-        Ok(self.0.try_ofd_lock()? == Lock::Taken)
+        Ok(self.file.try_ofd_lock()? == Lock::Taken)
     }
 
     /// Returns the number of names of the file: 0 once it is unlinked.
@@ -67,6 +95,6 @@ impl PrivateFile {
     /// # Errors
     /// If the descriptor is closed.
     pub fn links(&self) -> io::Result<u64> {
-        call(|machine| machine.links(self.0.number()))
+        call(|machine| machine.links(self.file.number()))
     }
 }

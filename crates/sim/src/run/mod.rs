@@ -30,8 +30,10 @@ mod hang;
 pub mod hold;
 mod how;
 mod keeper;
+pub mod learned;
 mod model;
 mod operation;
+
 mod reading;
 mod stage;
 pub mod stall;

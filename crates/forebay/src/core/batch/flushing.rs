@@ -4,7 +4,8 @@
 //! program creates the next file. A file that is written is gathered. A full window is flushed by
 //! several threads, while the next one is gathered. Flushes that run at the same time share a
 //! commit of the journal and a flush of the device's cache; one after the other, each would cost
-//! both.
+//! both. Where the file system has little else to write, one `syncfs` serves the whole window: a
+//! `fsync` of a file whose commit has ended still flushes the device.
 //!
 //! Nothing grows without bound: a program that is ahead writes and flushes itself. So a batch has
 //! two windows of descriptors at most. Pages are dropped once they are written, and a writer that
@@ -143,7 +144,16 @@ impl Flushing {
         }
         while state.gathered.len() >= self.most {
             if !state.is_flushing() {
-                self.start(state, 0);
+                match self.start(state) {
+                    Some(oldest) => {
+                        let flushing = Arc::clone(self);
+                        drop(self.pool.call(move || {
+                            flushing.flush_together(&oldest);
+                            Ok(())
+                        }));
+                    }
+                    None => self.flush_each(0),
+                }
                 break;
             }
             drop(state);
@@ -161,7 +171,10 @@ impl Flushing {
         while self.write_one() {}
         let mut state = self.wait_while(State::is_writing);
         state.gathered.extend(more);
-        self.start(state, 1);
+        match self.start(state) {
+            Some(oldest) => self.flush_together(&oldest),
+            None => self.flush_each(1),
+        }
         self.help();
         let mut state = self.wait_while(State::is_flushing);
         assert!(state.gathered.is_empty(), "a file would get its name before it is durable");
@@ -178,12 +191,48 @@ impl Flushing {
         drop(dropped);
     }
 
-    /// Begins the flush of the gathered files, by threads beside `helpers` callers.
-    fn start(self: &Arc<Self>, mut state: MutexGuard<'_, State>, helpers: usize) {
-        let State { gathered, window, .. } = &mut *state;
+    /// Begins the flush of the gathered files. Returns the file that can make all of them durable
+    /// with one call; without one, they are flushed side by side.
+    fn start(&self, mut state: MutexGuard<'_, State>) -> Option<Arc<PrivateFile>> {
+        let State { gathered, window, unwritten_bytes, .. } = &mut *state;
         window.extend(gathered.drain(..));
-        let threads = window.len().saturating_sub(helpers).min(FLUSH_THREADS);
+        let (bytes, count) = (*unwritten_bytes, window.len());
+        // The kernel reports an error to those that were open when it came.
+        let oldest = window.iter().min_by_key(|flush| flush.number);
+        let oldest = match oldest.map(|flush| &flush.what) {
+            Some(What::File(file)) => Some(Arc::clone(file)),
+            _ => None,
+        };
         drop(state);
+        oldest.filter(|file| file.may_sync_all(count, bytes))
+    }
+
+    /// Flushes the window with one call, or what is left of it. If that fails, each file is
+    /// flushed: it may be the failure of another program.
+    fn flush_together(self: &Arc<Self>, oldest: &PrivateFile) {
+        let mut state = self.state.lock();
+        let all = std::mem::take(&mut state.window);
+        state.in_flight += all.len();
+        drop(state);
+        let (count, result) = (all.len(), oldest.sync_all());
+        let again = if result.is_ok() { VecDeque::new() } else { all };
+        let mut state = self.state.lock();
+        assert!(state.in_flight >= count, "the commit would not wait for a flush");
+        state.in_flight -= count;
+        state.window.extend(again);
+        let is_idle = !state.is_flushing();
+        drop(state);
+        if is_idle {
+            self.idle.notify_all();
+        } else {
+            self.flush_each(1);
+            self.help();
+        }
+    }
+
+    /// Has threads flush the window, beside `helpers` callers.
+    fn flush_each(self: &Arc<Self>, helpers: usize) {
+        let threads = self.state.lock().window.len().saturating_sub(helpers).min(FLUSH_THREADS);
         for _ in 0..threads {
             let flushing = Arc::clone(self);
             // Without a thread, the caller that waits flushes everything.

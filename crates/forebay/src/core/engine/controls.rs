@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use forebay_block::Latency;
 use forebay_cache::limits::PAGE;
+use forebay_cache::price::Price;
 
 use crate::core::context::senders::Message;
 use crate::core::error::Result;
@@ -88,6 +89,12 @@ impl Shared {
             &counters.reserved_declared_bytes,
         ];
         let reserved = reserved.map(load);
+        let prices = self.table().prices();
+        let least = |of: fn(&Price) -> u64| {
+            let known = prices.iter().map(|(_, price)| of(price)).filter(|rate| *rate > 0);
+            known.min().unwrap_or(0)
+        };
+        let flush = prices.iter().map(|(_, price)| price.flush).max().unwrap_or_default();
         Stats {
             accepted_bytes: load(&counters.accepted_bytes),
             written_bytes: queue.written_bytes,
@@ -133,6 +140,9 @@ impl Shared {
             readahead_bytes: load(&counters.readahead_bytes),
             bypassed_bytes: load(&counters.bypassed_bytes),
             evicted_pages: load(&counters.evicted_pages),
+            disk_requests_per_second: least(|price| price.requests_per_second),
+            disk_bytes_per_second: least(|price| price.bytes_per_second),
+            flush_us: flush.as_micros() as u64,
         }
     }
 }

@@ -271,10 +271,18 @@ impl Engine {
     }
 
     /// Returns which system calls the engine uses and which features are missing, in one line, such
-    /// as `io_uring: full` or `thread pool: io_uring is forbidden here: ...`.
+    /// as `io_uring: full` or `thread pool: io_uring is forbidden here: ...`. The prices of disks
+    /// follow, once completions have shown them, with the number of each device, such as
+    /// `; disk 259:1: about 3,000 requests/s, 125 MB/s, a flush takes 1.1 ms; a request costs as
+    /// much as 41 KiB`.
     #[must_use]
     pub fn describe(&self) -> String {
-        self.owner.description.clone()
+        let mut text = self.owner.description.clone();
+        for (device, price) in self.owner.shared.table().prices() {
+            let (major, minor) = (libc::major(device), libc::minor(device));
+            text.push_str(&format!("; disk {major}:{minor}: {price}"));
+        }
+        text
     }
 
     /// Writes everything out, gives back reserved space, and stops the engine. Blocks for at most

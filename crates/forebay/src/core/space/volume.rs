@@ -10,8 +10,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
+use forebay_block::Moment;
 use forebay_cache::limits::{GAP_PAGES, PAGE};
+use forebay_cache::meter::{Meter, Work};
+use forebay_cache::price::Price;
 use forebay_cache::{CachedFile, Gaps, space};
 
 use crate::core::share::Failing;
@@ -19,7 +23,7 @@ use crate::core::share::Share;
 use crate::core::share::subtract;
 use crate::core::threads::Workers;
 use crate::platform::clock;
-use crate::platform::sync::OnceLock;
+use crate::platform::sync::{Mutex, OnceLock};
 use crate::platform::{Extents, Geometry, OpenFile, Rewrite};
 
 /// Factor between free space and unwritten bytes.
@@ -83,6 +87,9 @@ pub(crate) struct Volume {
     /// Typical size in bytes of the pieces of its free space; zero if it is not known to be
     /// fragmented.
     piece: AtomicU64,
+    meter: Mutex<Meter>,
+    /// Longest gap that is worth filling, in pages, plus 1; zero while it is unknown.
+    gap_pages: AtomicU64,
 }
 
 /// Write in progress that was accepted without allocated space.
@@ -158,8 +165,27 @@ impl Volume {
         Some(self.piece.load(Ordering::Relaxed)).filter(|bytes| *bytes > 0)
     }
 
-    /// Sets the limits of reservations in the cache of a file.
+    /// Notes work that its disk has done.
+    pub(crate) fn note_work(&self, work: Work, now: Moment) {
+        let mut meter = self.meter.lock();
+        if meter.add(work, now) {
+            self.gap_pages.store(meter.gap_pages() + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes the duration of a flush of one file.
+    pub(crate) fn note_flush(&self, took: Duration, now: Moment) {
+        self.meter.lock().add_flush(took, now);
+    }
+
+    /// Returns the price of its disk, as far as it is known.
+    pub(crate) fn price(&self) -> Price {
+        self.meter.lock().price()
+    }
+
+    /// Sets the limits of reservations and gaps in the cache of a file.
     pub(crate) fn configure(&self, cache: &mut CachedFile) {
+        cache.set_gap_pages(self.gap_pages.load(Ordering::Relaxed).wrapping_sub(1));
         cache.set_free_bytes(self.free_bytes());
         cache.set_reserve_most(space::at_most(self.piece_bytes()));
     }

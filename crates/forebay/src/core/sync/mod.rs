@@ -250,6 +250,9 @@ pub(crate) fn make_here(
     held: Option<&HeldOff>,
 ) {
     assert!(!bios.is_empty(), "a leader without requests would lead for ever");
+    let flushes = |bio: &Bio| matches!(bio.operation, Operation::FlushData | Operation::FlushAll);
+    let is_flush = matches!(&bios[..], [bio] if flushes(bio));
+    let begin = is_flush.then(clock::now);
     // A panic here counts as one under the lock: the bios would stay in flight for ever.
     let ended = inode.copying(|| {
         let mut queue = shared.caller_queues.take(&shared.pool);
@@ -258,8 +261,14 @@ pub(crate) fn make_here(
         shared.caller_queues.put(queue);
         ended
     });
+    let now = clock::now();
+    if let Some(begin) = begin
+        && ended[0].result.is_ok()
+    {
+        inode.volume.note_flush(now.since(begin), now);
+    }
     shared.finishing(|after| {
-        let left = settle(inode, shared, &ended, clock::now(), after);
+        let left = settle(inode, shared, &ended, now, after);
         let has_failed = ended.iter().any(|ended| ended.result.is_err());
         if left.is_dirty_again || left.keeps || left.is_awaited || has_failed {
             inode.change(shared, after, |file| {

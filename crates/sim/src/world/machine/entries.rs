@@ -28,6 +28,11 @@ impl Machine {
         Ok(names)
     }
 
+    /// Returns the number of failures that a sync of a whole file system reports, so far.
+    pub(crate) fn failures(&self) -> u64 {
+        self.failures
+    }
+
     /// Returns the number of names of an open file.
     pub(crate) fn links(&self, descriptor: u64) -> Result<u64, Errno> {
         Ok(self.names.links(self.node_of(descriptor)?) as u64)

@@ -345,6 +345,7 @@ impl Machine {
         if let Some(description) = flying.description {
             self.description_mut(description).errors_seen = seen;
         }
+        self.failures += u64::from(result.is_err());
         result
     }
 
@@ -362,6 +363,7 @@ impl Machine {
             marks::hit("write-back failed");
         }
         let is_reported = inode.errors.take(&mut seen);
+        self.failures += u64::from(fails);
         self.description_mut(description).errors_seen = seen;
         if is_reported { Err(Errno::IO) } else { Ok(0) }
     }
@@ -398,6 +400,7 @@ impl Machine {
         let is_of_volume =
             |node: Node| nodes[node.0].as_ref().is_some_and(|it| it.volume == volume);
         self.names.flush(is_of_volume, covers);
+        self.failures += u64::from(result.is_err());
         self.collect();
         result
     }

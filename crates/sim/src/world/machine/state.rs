@@ -63,6 +63,8 @@ pub(crate) struct Machine {
     pub(super) sequence: u64,
     pub(super) transitions: u64,
     pub(super) priced: Priced,
+    /// Writes to a device that have failed, as a sync of a whole file system reports them.
+    pub(super) failures: u64,
 }
 
 /// Where a path leads.
@@ -152,6 +154,7 @@ impl Machine {
             sequence: 0,
             transitions: 0,
             priced: Priced::default(),
+            failures: 0,
         };
         assert!(!machine.plan.volumes.is_empty(), "a machine has a file system at least");
         for number in 0..machine.plan.volumes.len() {

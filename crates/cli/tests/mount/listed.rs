@@ -1,4 +1,4 @@
-//! Lists of directories.
+//! Lists of directories, with the attributes of their files.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -8,33 +8,6 @@ use std::path::{Path, PathBuf};
 
 use crate::faults::{Volume, done};
 use crate::place::{Place, bytes};
-
-/// A program that lists a directory often looks at its files next: the kernel knows them then.
-#[test]
-fn a_list_of_a_directory_has_the_attributes_of_its_files() {
-    let Some(place) = Place::new() else { return };
-    fs::create_dir_all(place.source.join("directory/inner")).unwrap();
-    for number in 0..300 {
-        let path = place.source.join(format!("directory/file-{number}"));
-        fs::write(path, bytes(number)).unwrap();
-    }
-    place.mount(&[]);
-    let directory = place.mount.join("directory");
-    let list = || fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path());
-    assert_eq!(list().count(), 301, "each name once");
-    for path in list().filter(|path| path.is_file()) {
-        let name = path.file_name().unwrap().to_str().unwrap();
-        let number: u64 = name.strip_prefix("file-").unwrap().parse().unwrap();
-        assert_eq!(path.metadata().unwrap().len(), number);
-    }
-    fs::write(directory.join("file-7"), b"changed").unwrap();
-    list().for_each(drop);
-    assert_eq!(directory.join("file-7").metadata().unwrap().len(), 7);
-    fs::remove_dir_all(&directory).unwrap();
-    assert!(!place.source.join("directory").exists());
-    place.unmount();
-    assert_eq!(place.log(), "");
-}
 
 /// A damaged inode has its name in a list, as on a plain file system, and no other call fails.
 #[test]
@@ -65,4 +38,31 @@ fn a_damaged_file_does_not_end_a_list() {
     }
     place.unmount();
     drop(volume);
+}
+
+/// A program that lists a directory often looks at its files next: the kernel knows them then.
+#[test]
+fn a_list_of_a_directory_has_the_attributes_of_its_files() {
+    let Some(place) = Place::new() else { return };
+    fs::create_dir_all(place.source.join("directory/inner")).unwrap();
+    for number in 0..300 {
+        let path = place.source.join(format!("directory/file-{number}"));
+        fs::write(path, bytes(number)).unwrap();
+    }
+    place.mount(&[]);
+    let directory = place.mount.join("directory");
+    let list = || fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path());
+    assert_eq!(list().count(), 301, "each name once");
+    for path in list().filter(|path| path.is_file()) {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let number: u64 = name.strip_prefix("file-").unwrap().parse().unwrap();
+        assert_eq!(path.metadata().unwrap().len(), number);
+    }
+    fs::write(directory.join("file-7"), b"changed").unwrap();
+    list().for_each(drop);
+    assert_eq!(directory.join("file-7").metadata().unwrap().len(), 7);
+    fs::remove_dir_all(&directory).unwrap();
+    assert!(!place.source.join("directory").exists());
+    place.unmount();
+    assert_eq!(place.log(), "");
 }

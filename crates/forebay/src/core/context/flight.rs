@@ -75,9 +75,12 @@ impl Flight {
     /// Updates the rate and the price after a run of completions.
     pub(crate) fn look(&mut self, now: Moment) {
         let has_learned = self.pace.look(now);
-        let work = self.pace.take_work();
-        if work.requests > 0 {
-            self.volume.note_work(work, now);
+        if now.since(self.noted) >= NOTED_EACH {
+            self.noted = now;
+            let work = self.pace.take_work();
+            if work.requests > 0 {
+                self.volume.note_work(work, now);
+            }
         }
         if has_learned && let Some(rate) = self.pace.pages_per_second() {
             self.volume.share.set_rate(self.context, rate);

@@ -24,6 +24,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use forebay_uring::probe;
 use forebay_uring::sharing::is_open_elsewhere;
 use fuser::{BackingId, FopenFlags, InitFlags, KernelConfig};
 use rustix::fs::OFlags;
@@ -34,9 +35,8 @@ use crate::open_file::{OpenFile, OpenState};
 use crate::plain::{as_asked, plain};
 use crate::small::Small;
 
-/// Magic numbers of overlayfs and FUSE (`statfs(2)`). The kernel takes no files of file systems
-/// that have another one below.
-const STACKED: [u64; 2] = [0x794c_7630, 0x6573_5546];
+/// File systems that may have another one below. The kernel takes no files of these.
+const STACKED: [&str; 2] = ["overlay", "fuse"];
 
 /// Gives a file to the kernel, which reads it from then on.
 pub(crate) type Pass<'a> = &'a dyn Fn(BorrowedFd<'_>) -> io::Result<BackingId>;
@@ -57,8 +57,8 @@ impl Passing {
     /// Asks the kernel whether this process may give it files, which is a right of root. The
     /// directory of the source is no file to read, and has another error.
     pub(crate) fn check(&self, device: &impl AsFd, source: &impl AsFd) {
-        let is_stacked = rustix::fs::fstatfs(source)
-            .is_ok_and(|found| STACKED.contains(&found.f_type.cast_unsigned()));
+        let name = probe::known_file_system_of(source);
+        let is_stacked = name.is_some_and(|name| STACKED.contains(&name));
         let is_refused = BackingId::create_raw(device, source)
             .is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
         self.0.fetch_and(!is_stacked && !is_refused, Ordering::Relaxed);

@@ -102,8 +102,7 @@ impl PrivateFile {
         if files < FILES_TOGETHER {
             return false;
         }
-        let magic = rustix::fs::fstatfs(&self.descriptor).map(|found| found.f_type);
-        let name = magic.ok().and_then(probe::known_file_system);
+        let name = probe::known_file_system_of(&self.descriptor);
         let has_little = |unwritten| unwritten <= bytes + OTHERS_BYTES;
         name.is_some_and(|name| FLUSHED_TOGETHER.contains(&name))
             && unwritten_bytes().is_some_and(has_little)

@@ -5,6 +5,7 @@
 use std::fmt;
 use std::fs;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -74,6 +75,12 @@ pub fn file_system(path: &Path) -> io::Result<String> {
             mounted.unwrap_or_else(|| format!("{:#x}", magic & 0xffff_ffff))
         }
     })
+}
+
+/// Returns the name of the file system of an open file, or `None` if it is not known here.
+#[must_use]
+pub fn known_file_system_of(descriptor: &impl AsFd) -> Option<&'static str> {
+    rustix::fs::fstatfs(descriptor).ok().and_then(|found| known_file_system(found.f_type))
 }
 
 /// Returns the name of the file system with this magic number, or `None` if it is not known here.

@@ -44,6 +44,7 @@ impl Mount {
             Ok(is_full)
         })
     }
+
     /// Returns attributes of an object that cannot be opened, such as a damaged one, and counts the
     /// lookup.
     fn unopened(&self, parent: &Node, inode: u64, kind: fuser::FileType) -> io::Result<FileAttr> {

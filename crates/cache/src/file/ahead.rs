@@ -99,7 +99,8 @@ impl Ahead {
     }
 
     pub(crate) fn set_gap_pages(&mut self, pages: u64) {
-        self.gap_pages = pages.min(GAP_PAGES);
+        debug_assert!(pages <= GAP_PAGES, "the space for such gaps is not kept free");
+        self.gap_pages = pages;
     }
 
     pub(crate) fn gap_pages(&self) -> u64 {

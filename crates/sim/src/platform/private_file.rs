@@ -63,14 +63,11 @@ impl PrivateFile {
     /// # Errors
     /// The error of a device since the file was opened, for any file.
     pub fn sync_all(&self) -> io::Result<()> {
-        let failed = self.file.sync_file_system();
+        self.file.sync_file_system()?;
         let failures = call(|machine| Ok(machine.failures()))?;
         marks::hit("synced with all");
-        if failures == self.failures {
-            failed
-        } else {
-            Err(io::Error::from_raw_os_error(libc::EIO))
-        }
+        let has_failed = failures != self.failures;
+        if has_failed { Err(io::Error::from_raw_os_error(libc::EIO)) } else { Ok(()) }
     }
 
     /// Sets the permission bits, which the machine does not keep.

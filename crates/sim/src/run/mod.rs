@@ -33,7 +33,6 @@ mod keeper;
 pub mod learned;
 mod model;
 mod operation;
-
 mod reading;
 mod stage;
 pub mod stall;

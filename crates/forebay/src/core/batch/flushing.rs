@@ -212,6 +212,10 @@ impl Flushing {
     fn flush_together(self: &Arc<Self>, oldest: &PrivateFile) {
         let mut state = self.state.lock();
         let all = std::mem::take(&mut state.window);
+        if all.is_empty() {
+            // The batch was given up, or others have flushed it.
+            return;
+        }
         state.in_flight += all.len();
         drop(state);
         let (count, result) = (all.len(), oldest.sync_all());

@@ -88,7 +88,7 @@ pub(crate) struct Volume {
     /// fragmented.
     piece: AtomicU64,
     meter: Mutex<Meter>,
-    /// Longest gap that is worth filling, in pages, plus 1; zero while it is unknown.
+    /// Longest gap that is worth filling, in pages.
     gap_pages: AtomicU64,
 }
 
@@ -110,7 +110,7 @@ impl Drop for Pledge<'_> {
 impl Volume {
     /// Creates a file system. Its number is unique in the engine, counted from zero.
     pub(crate) fn new(number: usize, aside: Arc<Workers>) -> Self {
-        Self { number, aside, ..Self::default() }
+        Self { number, aside, gap_pages: AtomicU64::new(GAP_PAGES), ..Self::default() }
     }
 
     pub(crate) fn number(&self) -> usize {
@@ -169,7 +169,7 @@ impl Volume {
     pub(crate) fn note_work(&self, work: Work, now: Moment) {
         let mut meter = self.meter.lock();
         if meter.add(work, now) {
-            self.gap_pages.store(meter.gap_pages() + 1, Ordering::Relaxed);
+            self.gap_pages.store(meter.gap_pages(), Ordering::Relaxed);
         }
     }
 
@@ -185,7 +185,7 @@ impl Volume {
 
     /// Sets the limits of reservations and gaps in the cache of a file.
     pub(crate) fn configure(&self, cache: &mut CachedFile) {
-        cache.set_gap_pages(self.gap_pages.load(Ordering::Relaxed).wrapping_sub(1));
+        cache.set_gap_pages(self.gap_pages.load(Ordering::Relaxed));
         cache.set_free_bytes(self.free_bytes());
         cache.set_reserve_most(space::at_most(self.piece_bytes()));
     }

@@ -295,11 +295,13 @@ impl Volume {
     }
 
     /// Decides where gaps between dirty pages may be written, too: only over reserved space, unless
-    /// all dirty pages have room with their gaps. Uses the last query of the
-    /// free space. If that was close, the aside repeats the query for the next decision.
+    /// all dirty pages have room with their gaps. Uses the last query of the free space. If that
+    /// was close, and much was accepted since, the aside repeats it for the next decision.
     pub(crate) fn gaps(self: &Arc<Self>, file: &Arc<OpenFile>, unwritten: u64) -> Gaps {
         let needed = unwritten.saturating_mul(TIMES_WITH_GAPS);
-        if self.free_bytes() < needed.saturating_mul(2)
+        let (free, found) = (self.free_bytes(), self.free.load(Ordering::Relaxed));
+        if free < needed.saturating_mul(2)
+            && found - free.min(found) >= found / LOOK_AFTER
             && !self.is_look_due.swap(true, Ordering::AcqRel)
         {
             let (volume, file) = (Arc::clone(self), Arc::clone(file));
@@ -308,7 +310,7 @@ impl Volume {
                 volume.look(&file);
             });
         }
-        if self.free_bytes() >= needed { Gaps::OverHoles } else { Gaps::OverReserved }
+        if free >= needed { Gaps::OverHoles } else { Gaps::OverReserved }
     }
 
     /// Queries the free space again, after an allocation or enough accepted bytes. It may block; no

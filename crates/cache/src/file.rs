@@ -278,6 +278,12 @@ impl CachedFile {
         self.ahead.set_gap_pages(pages);
     }
 
+    /// Sets the most pages of a write: a caller's small request waits for the whole of one that the
+    /// device has begun.
+    pub fn set_request_pages(&mut self, pages: u64) {
+        self.ahead.set_request_pages(pages);
+    }
+
     /// Sets the free bytes of the file system, which limit the space reserved beyond the end.
     pub fn set_free_bytes(&mut self, free_bytes: u64) {
         self.ahead.set_free_bytes(free_bytes);

@@ -39,6 +39,11 @@ const SLOWER_WINDOWS: u32 = 5;
 /// Share of a limit below which it was the other one.
 const OTHER_LIMIT: f64 = 0.7;
 
+/// Longest time of a request that a small one of a caller may have to wait for, and the pages that
+/// any request may have.
+const BEFORE_SYNC: Duration = Duration::from_millis(1);
+const LEAST_PAGES: u64 = 16;
+
 /// Windows between two of another size, at first and at most.
 const FIRST_PAUSE: u32 = 2;
 const LONGEST_PAUSE: u32 = 64;
@@ -145,7 +150,9 @@ impl Meter {
         let rise = |known: &mut f64, shown: f64| *known += (shown - *known).max(0.0) * 0.75;
         rise(&mut self.requests, requests);
         rise(&mut self.bytes, bytes);
-        self.is_bytes_known |= of_requests < OTHER_LIMIT;
+        // Far more requests and fewer bytes: before, bytes were the limit.
+        let was_bytes = of_requests * OTHER_LIMIT > 1.0 && of_bytes < 1.0;
+        self.is_bytes_known |= of_requests < OTHER_LIMIT || was_bytes;
     }
 
     fn fall(&mut self) {
@@ -180,6 +187,15 @@ impl Meter {
             decided if decided > GAP_PAGES / 2 => 0,
             _ => GAP_PAGES,
         }
+    }
+
+    /// Returns the most pages of a request while callers wait for small ones: what the disk does in
+    /// a millisecond, and at least as many as cost as much as the request itself.
+    #[must_use]
+    pub fn request_pages(&self) -> u64 {
+        let in_time = self.bytes * BEFORE_SYNC.as_secs_f64();
+        let own = if self.is_bytes_known { self.price().request_bytes() } else { 0 };
+        (in_time as u64).max(own).div_ceil(PAGE).max(LEAST_PAGES)
     }
 
     /// A request may cost as many pages, or more.
@@ -225,7 +241,7 @@ mod tests {
     use super::*;
 
     /// A disk with two limits a second.
-    #[derive(Clone, Copy)]
+    #[derive(Clone, Copy, Debug)]
     struct Disk {
         requests: f64,
         bytes: f64,
@@ -305,6 +321,21 @@ mod tests {
         writes(requests, &mut meter, &mut clock, 60.0);
         let long = writes(requests, &mut meter, &mut clock, 60.0);
         assert!(long > 7.0, "requests are dear again, and gaps are {long} pages long");
+    }
+
+    #[test]
+    fn a_request_before_a_sync_takes_a_millisecond_or_costs_what_a_request_costs() {
+        for (disk, pages) in [
+            (Disk { requests: 3000.0, bytes: 125e6 }, 31),
+            (Disk { requests: 500.0, bytes: 125e6 }, 62),
+            (Disk { requests: 5000.0, bytes: 20e6 }, LEAST_PAGES),
+        ] {
+            let (mut meter, mut clock) = (Meter::default(), 1);
+            disk.works(&mut meter, &mut clock, 1 << 20, 2.0);
+            disk.works(&mut meter, &mut clock, 4096, 2.0);
+            let found = meter.request_pages();
+            assert!(found.abs_diff(pages) <= 6, "{disk:?}: {found} pages");
+        }
     }
 
     #[test]

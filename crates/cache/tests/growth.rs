@@ -144,3 +144,18 @@ fn a_small_new_file_that_is_synced_reserves_nothing() {
     large.sync();
     assert_eq!(large.reserved.len(), 1);
 }
+
+#[test]
+fn a_request_has_at_most_the_pages_that_it_may() {
+    let written = |most| {
+        let mut stream = Stream::new(0);
+        stream.file.set_request_pages(most);
+        stream.append(3 * MIB + 100);
+        stream.sync();
+        let sizes: Vec<_> = stream.written.iter().map(|bytes| bytes.end - bytes.start).collect();
+        assert_eq!(sizes.iter().sum::<u64>(), 3 * MIB, "the last bytes go through the page cache");
+        sizes
+    };
+    assert_eq!(written(u64::MAX), [3 * MIB]);
+    assert_eq!(written(64), [256 << 10; 12]);
+}

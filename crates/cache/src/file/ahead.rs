@@ -53,6 +53,8 @@ pub(crate) struct Ahead {
     gaps: Gaps,
     /// Longest gap that is filled, in pages.
     gap_pages: u64,
+    /// Most pages of a request.
+    request_pages: u64,
 }
 
 impl Default for Ahead {
@@ -66,6 +68,7 @@ impl Default for Ahead {
             growth: Growth::default(),
             gaps: Gaps::OverHoles,
             gap_pages: GAP_PAGES,
+            request_pages: u64::MAX,
         }
     }
 }
@@ -105,6 +108,16 @@ impl Ahead {
 
     pub(crate) fn gap_pages(&self) -> u64 {
         self.gap_pages
+    }
+
+    pub(crate) fn set_request_pages(&mut self, pages: u64) {
+        debug_assert!(pages > 0, "a request has a page");
+        self.request_pages = pages;
+    }
+
+    /// Returns the smaller of `most` and the pages that a request may have now.
+    pub(crate) fn request_pages(&self, most: u64) -> u64 {
+        most.min(self.request_pages)
     }
 
     /// Returns whether gaps between dirty runs may be filled with zeroes at all.

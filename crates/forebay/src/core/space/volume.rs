@@ -90,6 +90,8 @@ pub(crate) struct Volume {
     meter: Mutex<Meter>,
     /// Longest gap that is worth filling, in pages.
     gap_pages: AtomicU64,
+    /// Most pages of a request while callers sync few pages at a time.
+    request_pages: AtomicU64,
 }
 
 /// Write in progress that was accepted without allocated space.
@@ -110,7 +112,8 @@ impl Drop for Pledge<'_> {
 impl Volume {
     /// Creates a file system. Its number is unique in the engine, counted from zero.
     pub(crate) fn new(number: usize, aside: Arc<Workers>) -> Self {
-        Self { number, aside, gap_pages: AtomicU64::new(GAP_PAGES), ..Self::default() }
+        let [gap_pages, request_pages] = [GAP_PAGES, u64::MAX].map(AtomicU64::new);
+        Self { number, aside, gap_pages, request_pages, ..Self::default() }
     }
 
     pub(crate) fn number(&self) -> usize {
@@ -170,6 +173,7 @@ impl Volume {
         let mut meter = self.meter.lock();
         if meter.add(work, now) {
             self.gap_pages.store(meter.gap_pages(), Ordering::Relaxed);
+            self.request_pages.store(meter.request_pages(), Ordering::Relaxed);
         }
     }
 
@@ -183,9 +187,12 @@ impl Volume {
         self.meter.lock().price()
     }
 
-    /// Sets the limits of reservations and gaps in the cache of a file.
+    /// Sets the limits of reservations, gaps and requests in the cache of a file.
     pub(crate) fn configure(&self, cache: &mut CachedFile) {
         cache.set_gap_pages(self.gap_pages.load(Ordering::Relaxed));
+        let is_awaited = self.has_small_syncs();
+        let most = if is_awaited { self.request_pages.load(Ordering::Relaxed) } else { u64::MAX };
+        cache.set_request_pages(most);
         cache.set_free_bytes(self.free_bytes());
         cache.set_reserve_most(space::at_most(self.piece_bytes()));
     }

@@ -47,11 +47,15 @@ struct Device {
     /// When each unit is free.
     units: BinaryHeap<Reverse<u64>>,
     link_free: u64,
+    /// Duration of a flush, and of the time from its end to the next one; when that begins.
+    flush: u64,
+    next_flush: u64,
 }
 
 impl Device {
     fn new(profile: Profile) -> Self {
-        Self { profile, units: (0..profile.units).map(|_| Reverse(0)).collect(), link_free: 0 }
+        let units = (0..profile.units).map(|_| Reverse(0)).collect();
+        Self { profile, units, link_free: 0, flush: 0, next_flush: u64::MAX }
     }
 
     fn change(&mut self, profile: Profile, now: u64) {
@@ -63,6 +67,11 @@ impl Device {
     fn send(&mut self, bytes: u64, now: u64) -> u64 {
         let Reverse(free) = self.units.pop().expect("a unit");
         let served = now.max(free) + self.profile.latency;
+        while self.next_flush <= served.max(self.link_free) {
+            // The device moves nothing meanwhile.
+            self.link_free = self.link_free.max(self.next_flush) + self.flush;
+            self.next_flush = self.link_free + self.flush;
+        }
         let end = served.max(self.link_free) + self.profile.moving(bytes);
         self.link_free = end;
         self.units.push(Reverse(end));
@@ -334,6 +343,34 @@ fn contract_15_the_flight_halves_beside_small_syncs_and_comes_back() {
         (fill(&mut pace, false), fill(&mut pace, true), fill(&mut pace, false));
     assert!(less >= LEAST_REQUESTS && 2 * less <= full + 1, "{less} of {full}");
     assert_eq!(again, full);
+}
+
+/// A device that flushes half of the time for others, with a flight of this time. The pace knows how
+/// long a flush takes, or not.
+fn beside_flushes(profile: Profile, flush: Duration, time: Duration, is_known: bool) -> Seen {
+    let mut run = Run::new(profile, Bound::Time(time));
+    (run.device.flush, run.device.next_flush) = (flush.as_nanos() as u64, run.now);
+    run.pace.set_yielding(true);
+    run.pace.set_flush(if is_known { flush } else { Duration::ZERO });
+    let size = |number| (32 + 32 * (number % 7)) * KIB;
+    run.go_with(size, SECOND);
+    run.go_with(size, SECOND)
+}
+
+/// The flight is compared with the best one that is found by search. Without the duration of a
+/// flush it would stay at two requests, because these take longer than the halved time.
+#[test]
+fn a_flight_beside_flushes_has_the_work_of_the_time_between_them() {
+    let profile = Profile { units: 8, latency: 1_000_000, bandwidth: 1_700_000_000, gap: 10_000 };
+    for (flush, least) in [(500, 0.95), (1_000, 0.65), (2_000, 0.95), (5_000, 0.95)] {
+        let flush = Duration::from_micros(flush);
+        let rate = |time, is_known| beside_flushes(profile, flush, time, is_known).bytes_per_second;
+        let best = (0..8).map(|step| rate(Duration::from_millis(1 << step), false));
+        let best = best.fold(0.0, f64::max);
+        let (known, unknown) = (rate(TIME, true), rate(TIME, false));
+        let found = format!("flush {flush:?}: best {best}, known {known}, unknown {unknown}");
+        assert!(known > best * least && unknown < best * 0.4, "{found}");
+    }
 }
 
 /// A device that ends nothing holds what it has; the others go on.

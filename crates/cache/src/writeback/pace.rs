@@ -19,6 +19,10 @@
 //! others probe for the bandwidth of a path like this: BBR, ACM Queue 14, 2016. From there, too:
 //! only windows limited by the flight measure the rate.)
 //!
+//! A disk that flushes may take nothing else meanwhile, and a sync can need two flushes: the commit
+//! of a journal. The rate has these times in it. So where callers sync, the set time is longer by
+//! two flushes, or the device would have little to do between them.
+//!
 //! There is one limit per device, so that a slow one keeps nothing from a fast one but slots. Of
 //! these [`Pace::has_room`] leaves some to the others by dynamic thresholds (Choudhury and Hahne,
 //! IEEE/ACM Transactions on Networking 6, 1998): a device may hold a multiple of the free slots.
@@ -45,6 +49,9 @@ const FIRST_REQUESTS: u64 = FIRST_ROOM / (PAGE as u64 + REQUEST_COST_BYTES) + 1;
 
 /// A device may hold this many times the free slots.
 const TIMES_FREE: usize = 4;
+
+/// Flushes that the set time is longer by.
+const FLUSHES: u32 = 2;
 
 /// A window closes when this many requests have ended, a flight's worth of them, and the set time
 /// has passed.
@@ -115,6 +122,8 @@ pub struct Pace {
     phase_requests: u64,
     compared: Window,
     pause: u32,
+    /// Duration of a flush; zero if callers do not sync.
+    flush: Duration,
     /// The next trial has less in flight, if there is a stretch to take back.
     tries_less: bool,
     yields: bool,
@@ -141,6 +150,7 @@ impl Pace {
             phase_requests: 0,
             compared: Window::default(),
             pause: 0,
+            flush: Duration::ZERO,
             tries_less: false,
             yields: false,
         }
@@ -155,6 +165,26 @@ impl Pace {
             self.compared = Window::default();
             self.phase_requests = 0;
         }
+    }
+
+    /// Sets the duration of a flush of the device: zero if callers do not sync.
+    pub fn set_flush(&mut self, flush: Duration) {
+        // The phases of a trial must differ by the step alone.
+        if matches!(self.phase, Phase::Rest(_) | Phase::First { .. }) {
+            self.flush = flush;
+        }
+    }
+
+    /// Returns the time that the flight keeps the device busy for.
+    fn time(&self) -> Option<Duration> {
+        match self.bound {
+            Bound::Time(time) => Some(self.with_flushes(time)),
+            Bound::Depth(_) => None,
+        }
+    }
+
+    fn with_flushes(&self, time: Duration) -> Duration {
+        time + FLUSHES * self.flush
     }
 
     /// Sets the bound.
@@ -179,9 +209,10 @@ impl Pace {
         own.requests < free_slots.saturating_mul(TIMES_FREE)
             && match self.bound {
                 Bound::Depth(depth) => own.requests < depth,
+                // Half of the next one, so that the flight is neither more nor less than its room
+                // on average.
                 Bound::Time(time) => {
-                    // Half of the next one, so that the flight is neither more nor less than its
-                    // room on average.
+                    let time = self.with_flushes(time);
                     own.requests < LEAST_REQUESTS || cost + self.last / 2 < self.room(time)
                 }
             }
@@ -232,10 +263,7 @@ impl Pace {
         }
         self.window.add(ended);
         self.try_on(ended);
-        let least = match self.bound {
-            Bound::Time(time) => time.as_nanos() as u64,
-            Bound::Depth(_) => 1_000_000,
-        };
+        let least = self.time().map_or(1_000_000, |time| time.as_nanos() as u64);
         let requests = WINDOW_REQUESTS.max(self.requests() as u64);
         if self.window.requests < requests || self.window.nanoseconds < least.max(1) {
             return false;
@@ -349,7 +377,7 @@ impl Pace {
     /// Begins to double the flight if requests took longer than the set time in the first flight,
     /// which is small.
     fn double_if_far(&mut self) {
-        let Bound::Time(time) = self.bound else { return };
+        let Some(time) = self.time() else { return };
         let first = FIRST_ROOM.max(LEAST_REQUESTS as u64 * self.last);
         if self.rate * time.as_nanos() as f64 <= first as f64 {
             self.phase = Phase::First { before: 0.0 };

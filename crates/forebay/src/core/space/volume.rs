@@ -92,6 +92,8 @@ pub(crate) struct Volume {
     gap_pages: AtomicU64,
     /// Most pages of a request while callers sync few pages at a time.
     request_pages: AtomicU64,
+    /// Duration of a flush, in nanoseconds; zero while unknown.
+    flush: AtomicU64,
 }
 
 /// Write in progress that was accepted without allocated space.
@@ -179,7 +181,15 @@ impl Volume {
 
     /// Notes the duration of a flush of one file.
     pub(crate) fn note_flush(&self, took: Duration, now: Moment) {
-        self.meter.lock().add_flush(took, now);
+        let mut meter = self.meter.lock();
+        meter.add_flush(took, now);
+        let flush = meter.price().flush.as_nanos() as u64;
+        self.flush.store(flush, Ordering::Relaxed);
+    }
+
+    /// Returns the duration of a flush; zero while it is unknown.
+    pub(crate) fn flush(&self) -> Duration {
+        Duration::from_nanos(self.flush.load(Ordering::Relaxed))
     }
 
     /// Returns the price of its disk, as far as it is known.

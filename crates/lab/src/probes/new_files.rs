@@ -46,10 +46,13 @@ pub(super) const PROBE: Probe = Probe {
 struct Shape {
     files: u32,
     block: Bytes,
+    /// Without a small write and its sync beside the work.
+    #[serde(default)]
+    alone: bool,
 }
 
 fn check(shape: &Value) -> Result<(), String> {
-    let Shape { files, block } = read(shape)?;
+    let Shape { files, block, .. } = read(shape)?;
     if !(1..=1024).contains(&files) {
         return Err(format!("files {files}: out of range (1 to 1024)"));
     }
@@ -86,7 +89,8 @@ fn plan(planner: &mut Planner<'_>, workload: &Workload) -> Result<Vec<Job>, Plan
             let jobs = Jobs::random_writes_into_new_files(shape.files, file_bytes, block);
             let budget_bytes = budget_of(u64::from(shape.files) * file_bytes);
             let spec = CellSpec::of(way, jobs.declared(declared));
-            let spec = CellSpec { budget_bytes, sync_probe: SyncProbe::On, ..spec };
+            let sync_probe = if shape.alone { SyncProbe::Off } else { SyncProbe::On };
+            let spec = CellSpec { budget_bytes, sync_probe, ..spec };
             Cell::new(PROBE.name, own.way.word, &spec)
         };
         Some([file_bytes, STEP_BYTES].map(cell))

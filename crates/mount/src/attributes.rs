@@ -8,9 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use fuser::{FileAttr, INodeNo, TimeOrNow};
 use rustix::buffer::spare_capacity;
-use rustix::fs::{
-    AtFlags, CWD, Gid, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW, Uid, XattrFlags,
-};
+use rustix::fs::{Gid, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW, Uid, XattrFlags};
 
 use crate::caller::Caller;
 use crate::data::Access;
@@ -52,6 +50,12 @@ pub(crate) fn of(node: &Node) -> io::Result<FileAttr> {
     };
     let size = open.map(|file| file.data.size()).transpose()?.flatten().or(closing_size);
     Ok(shown(node, &node.status()?, size))
+}
+
+/// The attributes of a node by a status of the source: of one that was not known at that moment, or
+/// that has no data.
+pub(crate) fn by(node: &Node, status: &Stat) -> FileAttr {
+    shown(node, status, None)
 }
 
 /// Returns attributes without anything but the number and the kind.
@@ -150,8 +154,12 @@ fn moment(time: TimeOrNow) -> SystemTime {
 const EXTENDED_BYTES: usize = 64 << 10;
 
 /// Returns the value of an extended attribute.
-pub(crate) fn extended(node: &Node, name: &OsStr) -> io::Result<Vec<u8>> {
-    let mut found = Vec::with_capacity(EXTENDED_BYTES);
+///
+/// # Errors
+/// `ERANGE` if it is longer than `size`, unless that is 0.
+pub(crate) fn extended(node: &Node, name: &OsStr, size: u32) -> io::Result<Vec<u8>> {
+    let most = if size == 0 { EXTENDED_BYTES } else { EXTENDED_BYTES.min(size as usize) };
+    let mut found = Vec::with_capacity(most);
     rustix::fs::getxattr(node.path(), name, spare_capacity(&mut found))?;
     Ok(found)
 }
@@ -188,13 +196,13 @@ impl Mount {
         wanted: &Wanted,
         caller: &Caller,
     ) -> io::Result<FileAttr> {
-        let before = node.status()?;
+        // `chown` to the same user and group arrives as a change of nothing.
         let has_owner = wanted.user.is_some() || wanted.group.is_some();
+        let before = (has_owner || wanted.is_nothing()).then(|| node.status()).transpose()?;
         if has_owner {
             // As for chown(2), -1 changes nothing.
             let user = wanted.user.map(Uid::from_raw_unchecked);
-            let group = wanted.group.map(Gid::from_raw_unchecked);
-            rustix::fs::chownat(CWD, node.path(), user, group, AtFlags::empty())?;
+            node.set_owner(user, wanted.group.map(Gid::from_raw_unchecked))?;
         }
         if let Some(mode) = wanted.mode {
             let mode = Mode::from_raw_mode(mode & 0o7777);
@@ -204,8 +212,7 @@ impl Mount {
             }
             node.set_mode(mode)?;
         }
-        // `chown` to the same user and group arrives as a change of nothing.
-        if has_owner || wanted.is_nothing() {
+        if let Some(before) = before {
             rights::after_new_owner(node, &before, caller, has_owner)?;
         }
         if let Some(size) = wanted.size {

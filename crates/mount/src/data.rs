@@ -5,7 +5,6 @@ use std::fs::FileTimes;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt as _;
-use std::path::Path;
 use std::sync::Arc;
 
 use forebay::{File, OpenOptions, Times, inside};
@@ -14,6 +13,7 @@ use forebay_uring::page_cache::{self, WHOLE};
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 
 use crate::error::of_engine;
+use crate::node::Node;
 use crate::plain::{append_all, plain};
 use crate::small::{self, Small, Stack};
 
@@ -77,14 +77,14 @@ impl Way {
         }
     }
 
-    /// Opens the file at a path.
-    pub(crate) fn open(&self, path: &Path, access: Access) -> io::Result<OpenData> {
+    /// Opens the file of a node.
+    pub(crate) fn open(&self, node: &Node, access: Access) -> io::Result<OpenData> {
         let Self::Engine(stack) = self else {
-            return plain(path, access == Access::ReadWrite).map(OpenData::Plain);
+            return plain(node, access == Access::ReadWrite).map(OpenData::Plain);
         };
         let mut options = OpenOptions::new();
         options.read(true).write(access == Access::ReadWrite);
-        let file = stack.engine.open(path, &options).map_err(of_engine)?;
+        let file = stack.engine.open(node.path(), &options).map_err(of_engine)?;
         inside::leave_accessed(&file);
         Ok(OpenData::Engine(file))
     }

@@ -319,7 +319,7 @@ impl Filesystem for Served {
     }
 
     fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let found = self.node(ino).and_then(|node| attributes::extended(&node, name));
+        let found = self.node(ino).and_then(|node| attributes::extended(&node, name, size));
         value(reply, size, found);
     }
 

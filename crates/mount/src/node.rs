@@ -5,10 +5,12 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, StatxAttributes, StatxFlags};
-use rustix::fs::{Timestamps, fstat, openat, statx};
+use rustix::fs::{Gid, Timestamps, Uid, fstat, openat, statx};
+use rustix::mount::{OpenTreeFlags, open_tree};
+use rustix::path::DecInt;
 
 use crate::open_file::OpenState;
 use crate::places::MountNumber;
@@ -37,6 +39,8 @@ pub(crate) struct Node {
     pub(crate) next_look: AtomicU64,
     /// Whether the kernel has read it itself, so that a map of it may be left.
     pub(crate) may_be_mapped: AtomicBool,
+    /// Whether a request has removed one of its names.
+    pub(crate) may_be_removed: AtomicBool,
     /// How often the kernel looked it up and has not forgotten it.
     lookups: AtomicU64,
     state: Mutex<OpenState>,
@@ -56,13 +60,24 @@ impl Node {
         named(&self.path())
     }
 
+    /// Opens the object with these flags.
+    pub(crate) fn open(&self, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        let flags = flags | OFlags::CLOEXEC;
+        openat(own_descriptors()?, DecInt::from_fd(&self.descriptor), flags, Mode::empty())
+    }
+
     pub(crate) fn set_mode(&self, mode: Mode) -> io::Result<()> {
-        Ok(rustix::fs::chmodat(CWD, self.path(), mode, AtFlags::empty())?)
+        let number = DecInt::from_fd(&self.descriptor);
+        Ok(rustix::fs::chmodat(own_descriptors()?, number, mode, AtFlags::empty())?)
+    }
+
+    pub(crate) fn set_owner(&self, user: Option<Uid>, group: Option<Gid>) -> io::Result<()> {
+        Ok(rustix::fs::chownat(&self.descriptor, c"", user, group, AtFlags::EMPTY_PATH)?)
     }
 
     /// Sets times, without a look at data that is not written out.
     pub(crate) fn set_times(&self, times: &Timestamps) -> io::Result<()> {
-        Ok(rustix::fs::utimensat(CWD, self.path(), times, AtFlags::empty())?)
+        Ok(rustix::fs::utimensat(&self.descriptor, c"", times, AtFlags::EMPTY_PATH)?)
     }
 
     pub(crate) fn status(&self) -> io::Result<Stat> {
@@ -94,6 +109,28 @@ impl AsFd for Node {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
+}
+
+/// Returns the directory of the descriptors of this process: a path in it has one component.
+fn own_descriptors() -> rustix::io::Result<BorrowedFd<'static>> {
+    static DIRECTORY: OnceLock<OwnedFd> = OnceLock::new();
+    if let Some(directory) = DIRECTORY.get() {
+        return Ok(directory.as_fd());
+    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened = openat(CWD, c"/proc/self/fd", flags, Mode::empty())?;
+    Ok(DIRECTORY.get_or_init(|| opened).as_fd())
+}
+
+/// Opens the file of a descriptor again, with `O_PATH`: not by its name, which may be another
+/// file's by now.
+fn path_only(file: &impl AsFd) -> rustix::io::Result<OwnedFd> {
+    let flags = OpenTreeFlags::AT_EMPTY_PATH | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    // Containers may forbid this call.
+    open_tree(file, c"", flags).or_else(|_| {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        openat(own_descriptors()?, DecInt::from_fd(file), flags, Mode::empty())
+    })
 }
 
 /// Returns a path of the file of a descriptor.
@@ -172,6 +209,7 @@ impl Inner {
             descriptor,
             next_look: AtomicU64::new(0),
             may_be_mapped: AtomicBool::new(false),
+            may_be_removed: AtomicBool::new(false),
             lookups: AtomicU64::new(lookups),
             state: Mutex::default(),
             closing: Mutex::default(),
@@ -292,17 +330,36 @@ impl Nodes {
         self.read(|inner| inner.by_number.values().cloned().collect())
     }
 
-    /// The node of an object, with `lookups` more lookups. The descriptor is dropped if the object
-    /// is known.
-    pub(crate) fn enter(&self, descriptor: OwnedFd, status: &Stat, lookups: u64) -> Arc<Node> {
+    /// Whether the kernel may know an object of the source by this number.
+    pub(crate) fn is_known(&self, number: u64) -> bool {
+        self.read(|inner| inner.by_number.contains_key(&number))
+    }
+
+    /// The node of an object, with `lookups` more lookups, and whether it is new. The descriptor is
+    /// dropped if the object is known.
+    pub(crate) fn enter(
+        &self,
+        descriptor: OwnedFd,
+        status: &Stat,
+        lookups: u64,
+    ) -> (Arc<Node>, bool) {
         let identity = identity(status);
         self.change(|inner| {
             if let Some(node) = inner.by_identity.get(&identity) {
                 node.lookups.fetch_add(lookups, Ordering::Relaxed);
-                return Arc::clone(node);
+                return (Arc::clone(node), false);
             }
             let number = inner.number(identity);
-            inner.add(number, descriptor, status, lookups)
+            (inner.add(number, descriptor, status, lookups), true)
+        })
+    }
+
+    /// The node of a known object, with one more lookup.
+    pub(crate) fn look_up(&self, identity: Identity) -> Option<Arc<Node>> {
+        self.read(|inner| {
+            let node = inner.by_identity.get(&identity)?;
+            node.lookups.fetch_add(1, Ordering::Relaxed);
+            Some(Arc::clone(node))
         })
     }
 
@@ -320,17 +377,16 @@ impl Nodes {
         })
     }
 
-    /// The node of an open file, as [`Nodes::enter`] returns it, and its status.
+    /// The node of an open file, as [`Nodes::enter`] returns it, and its status if it is new.
     pub(crate) fn enter_open(
         &self,
         file: &impl AsFd,
         lookups: u64,
-    ) -> rustix::io::Result<(Arc<Node>, Stat)> {
-        // By its descriptor, not by its name, which may be another file's by now.
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let descriptor = openat(CWD, path_of(file), flags, Mode::empty())?;
+    ) -> rustix::io::Result<(Arc<Node>, Option<Stat>)> {
+        let descriptor = path_only(file)?;
         let status = fstat(&descriptor)?;
-        Ok((self.enter(descriptor, &status, lookups), status))
+        let (node, is_new) = self.enter(descriptor, &status, lookups);
+        Ok((node, is_new.then_some(status)))
     }
 
     /// Takes back lookups of a node. Returns it if none are left.

@@ -1,26 +1,27 @@
 //! Files of the source that are open past the engine.
 
 use std::io::{self, IoSlice};
-use std::path::Path;
 
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::fs::OFlags;
 use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 
+use crate::node::Node;
+
 /// Opens a file of the source, for reading, or for writing as well.
-pub(crate) fn plain(path: &Path, writes: bool) -> io::Result<std::fs::File> {
-    std::fs::File::options().read(true).write(writes).open(path)
+pub(crate) fn plain(node: &Node, writes: bool) -> io::Result<std::fs::File> {
+    Ok(node.open(if writes { OFlags::RDWR } else { OFlags::RDONLY })?.into())
 }
 
 /// Opens a file of the source with the rights that a caller asked for, and no others.
-pub(crate) fn as_asked(path: &Path, flags: OFlags) -> io::Result<std::fs::File> {
-    let mut asked = flags & (OFlags::RWMODE | OFlags::APPEND) | OFlags::CLOEXEC;
-    if rustix::process::geteuid().is_root() {
+pub(crate) fn as_asked(node: &Node, flags: OFlags) -> io::Result<std::fs::File> {
+    let mut asked = flags & (OFlags::RWMODE | OFlags::APPEND);
+    if flags.contains(OFlags::NOATIME) && rustix::process::geteuid().is_root() {
         // Others may do so for their own files alone.
-        asked |= flags & OFlags::NOATIME;
+        asked |= OFlags::NOATIME;
     }
     // The kernel has checked that a caller that cuts a file may write it.
     asked.set(OFlags::RDWR, flags.contains(OFlags::RDWR) || is_cut_by_reader(flags));
-    Ok(openat(CWD, path, asked, Mode::empty())?.into())
+    Ok(node.open(asked)?.into())
 }
 
 fn is_cut_by_reader(flags: OFlags) -> bool {

@@ -257,9 +257,13 @@ pub(crate) fn after_new_owner(
     caller: &Caller,
     is_changed: bool,
 ) -> io::Result<()> {
+    let old = Mode::from_raw_mode(before.st_mode);
+    if node.kind == FileType::Directory || !old.contains(Mode::SGID) {
+        return Ok(());
+    }
     let now = node.status()?;
-    let (old, mode) = (Mode::from_raw_mode(before.st_mode), Mode::from_raw_mode(now.st_mode));
-    if node.kind == FileType::Directory || !mode.contains(Mode::SGID) {
+    let mode = Mode::from_raw_mode(now.st_mode);
+    if !mode.contains(Mode::SGID) {
         return Ok(());
     }
     let rights = caller.rights();

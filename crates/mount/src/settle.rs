@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
@@ -328,6 +329,12 @@ fn write_kept(mount: &Mount, node: &Node) -> bool {
 
 fn is_removed(node: &Node) -> bool {
     node.is_file() && node.status().is_ok_and(|status| status.st_nlink == 0)
+}
+
+/// Drops the data of a file that has lost a name, now or after its last close, if it has no other.
+pub(crate) fn note_removed(mount: &Mount, node: &Arc<Node>) {
+    node.may_be_removed.store(true, Ordering::Relaxed);
+    drop_removed(mount, node);
 }
 
 /// Drops the data of a file without a name that nobody has open.

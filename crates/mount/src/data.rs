@@ -68,12 +68,11 @@ impl Access {
 }
 
 impl Way {
-    /// Whether closed small files have to be written, and whether they have to be dropped, although
-    /// they are young.
-    pub(crate) fn pressure(&self) -> (bool, bool) {
+    /// The engine with what is beside it.
+    pub(crate) fn stack(&self) -> Option<&Stack> {
         match self {
-            Self::Engine(stack) => (stack.room.is_filling(), stack.room.is_full()),
-            Self::Plain => (false, false),
+            Self::Engine(stack) => Some(stack),
+            Self::Plain => None,
         }
     }
 

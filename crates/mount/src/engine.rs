@@ -21,7 +21,7 @@ use crate::node::named;
 use crate::open_file::OpenFile;
 use crate::places::Source;
 use crate::saved;
-use crate::small::{Room, Stack};
+use crate::small::Stack;
 
 /// How the data of files is read and written.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -116,8 +116,7 @@ pub(crate) fn way_of(
         engine.serve_control(control)?;
     }
     let cache = engine.options().cache_bytes.unwrap_or(0);
-    let stack = Stack { engine, room: Room::beside(cache) };
-    Ok((Way::Engine(Arc::new(stack)), inherited))
+    Ok((Way::Engine(Arc::new(Stack::new(engine, cache))), inherited))
 }
 
 /// Makes an engine that takes nothing over.

@@ -9,13 +9,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use forebay::Times;
-use rustix::fs::Timestamps;
+use forebay_uring::page_cache;
+use rustix::fs::{OFlags, Timestamps};
 
 use crate::data::Access;
 use crate::limits::{KEEP_OPEN, KEEP_WRITABLE, KEPT_FILES, LOOK_FOR_REMOVED, SETTLE_AFTER};
 use crate::mounted::Mount;
 use crate::node::Node;
 use crate::open_file::{Kept, OpenFile, OpenState};
+use crate::small::{Small, Stack};
 use crate::times::{changed_at, timespec};
 
 /// Files after their last close, the oldest first.
@@ -37,6 +39,8 @@ struct Plans {
     release: VecDeque<Plan>,
     /// Files in the engine, open for reading, that are to be closed.
     close: VecDeque<Plan>,
+    /// Small files that are closed, and the bytes of their pages, which are to be dropped.
+    pages: VecDeque<(Plan, u64)>,
     is_ended: bool,
     /// Whether the thread makes a step.
     is_busy: bool,
@@ -73,6 +77,17 @@ impl Plan {
 }
 
 impl Settling {
+    /// Plans the end of the pages of a small file that is closed.
+    fn plan_pages(&self, stack: &Stack, node: &Arc<Node>, bytes: u64) {
+        let (uses, due) = (node.state().uses(), Instant::now() + KEEP_OPEN);
+        let mut plans = self.plans();
+        plans.pages.push_back((Plan { node: Arc::downgrade(node), uses, due }, bytes));
+        // Those of removed files are gone, and those of files that are used again stay.
+        while let Some((_, bytes)) = plans.take_pages(|plan| plan.file().is_none()) {
+            stack.kept.give_back(bytes);
+        }
+    }
+
     fn plans(&self) -> MutexGuard<'_, Plans> {
         self.plans.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -118,7 +133,8 @@ impl Settling {
         while !plans.is_ended {
             let now = Instant::now();
             let step = plans.take_next(now, mount);
-            if step.is_none() && now < next_look {
+            let pages = plans.take_pages(|plan| plan.due <= now);
+            if step.is_none() && pages.is_none() && now < next_look {
                 let due = plans.next_due().map_or(next_look, |due| due.min(next_look));
                 let waited = self.changed.wait_timeout(plans, due.duration_since(now));
                 plans = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -126,6 +142,10 @@ impl Settling {
             }
             plans.is_busy = true;
             drop(plans);
+            if let (Some((plan, bytes)), Some(stack)) = (pages, mount.way.stack()) {
+                plan.file().inspect(|node| drop_pages(node));
+                stack.kept.give_back(bytes);
+            }
             if now >= next_look {
                 release_removed(mount);
                 next_look = Instant::now() + LOOK_FOR_REMOVED;
@@ -163,7 +183,7 @@ impl Plans {
     /// Returns the next step that is due.
     fn next(&self, now: Instant, mount: &Mount) -> Option<Step> {
         let is_due = |plans: &VecDeque<Plan>| plans.front().is_some_and(|plan| plan.due <= now);
-        let (is_filling, is_full) = mount.way.pressure();
+        let (is_filling, is_full) = mount.way.stack().map_or((false, false), Stack::pressure);
         let kept = mount.forgetting.kept_files(KEPT_FILES);
         [
             (Step::Settle, is_due(&self.settle)),
@@ -190,6 +210,12 @@ impl Plans {
         Some((step, plan))
     }
 
+    /// Takes the first of the closed small files whose pages stay, if it is one of these.
+    fn take_pages(&mut self, is_wanted: impl Fn(&Plan) -> bool) -> Option<(Plan, u64)> {
+        self.pages.front().filter(|(plan, _)| is_wanted(plan))?;
+        self.pages.pop_front()
+    }
+
     fn of(&mut self, step: Step) -> &mut VecDeque<Plan> {
         match step {
             Step::Settle => &mut self.settle,
@@ -202,7 +228,8 @@ impl Plans {
 
     fn next_due(&self) -> Option<Instant> {
         let all = [&self.settle, &self.write, &self.drop, &self.release, &self.close];
-        all.into_iter().filter_map(|plans| plans.front()).map(|plan| plan.due).min()
+        let pages = self.pages.front().map(|(plan, _)| plan);
+        all.into_iter().filter_map(|plans| plans.front()).chain(pages).map(|plan| plan.due).min()
     }
 }
 
@@ -288,10 +315,16 @@ pub(crate) fn close(mount: &Mount, node: &Arc<Node>) -> bool {
             let _ = file.data.write_out();
         }
         let is_of_flush = Cell::new(false);
+        // Without this, the engine reads the file.
+        let stack = mount.way.stack().filter(|_| mount.passing.is_on());
+        let pages = stack.and(file.data.small()).map_or(0, Small::keep_pages);
         if let Err(error) = file.data.close(&is_of_flush) {
             let line = format!("{}: could not write the file out: {error}", node.name().display());
             // An `fsync` has returned the error of a failed flush.
             if is_reported && is_of_flush.get() { mount.log(&line) } else { mount.lose(line) }
+        }
+        if let Some(stack) = stack.filter(|_| pages > 0) {
+            mount.settling.plan_pages(stack, node, pages);
         }
         node.state().is_poisoned = false;
         // Space that the engine gives back at the close changes the time again.
@@ -325,6 +358,14 @@ fn write_kept(mount: &Mount, node: &Node) -> bool {
         mount.log(&format!("{}: could not write the file out yet: {error}", node.name().display()));
     }
     !is_small || written.is_ok()
+}
+
+/// Drops the pages of a closed file.
+fn drop_pages(node: &Node) {
+    // Another engine may have it, and would be waited for.
+    if let Ok(file) = node.open(OFlags::RDONLY | OFlags::NONBLOCK) {
+        page_cache::drop_pages(&file);
+    }
 }
 
 fn is_removed(node: &Node) -> bool {

@@ -160,14 +160,14 @@ const EXTENDED_BYTES: usize = 64 << 10;
 pub(crate) fn extended(node: &Node, name: &OsStr, size: u32) -> io::Result<Vec<u8>> {
     let most = if size == 0 { EXTENDED_BYTES } else { EXTENDED_BYTES.min(size as usize) };
     let mut found = Vec::with_capacity(most);
-    rustix::fs::getxattr(node.path(), name, spare_capacity(&mut found))?;
+    node.at_path(|path| rustix::fs::getxattr(path, name, spare_capacity(&mut found)))?;
     Ok(found)
 }
 
 /// Returns the names of all extended attributes, each with a zero byte at its end.
 pub(crate) fn extended_names(node: &Node) -> io::Result<Vec<u8>> {
     let mut found = Vec::with_capacity(EXTENDED_BYTES);
-    rustix::fs::listxattr(node.path(), spare_capacity(&mut found))?;
+    node.at_path(|path| rustix::fs::listxattr(path, spare_capacity(&mut found)))?;
     Ok(found)
 }
 
@@ -184,7 +184,7 @@ impl Mount {
             // A later write-out would remove it, as each write to a file does.
             settle::settle(self, node);
         }
-        rustix::fs::setxattr(node.path(), name, value, flags)?;
+        node.at_path(|path| rustix::fs::setxattr(path, name, value, flags))?;
         if name == ACCESS_LIST { rights::after_access_list(node, caller) } else { Ok(()) }
     }
 

@@ -231,7 +231,8 @@ impl Mount {
     }
 
     pub(crate) fn link_to(&self, node: &Node, parent: &Node, name: &OsStr) -> io::Result<FileAttr> {
-        rustix::fs::linkat(CWD, node.path(), parent, name, AtFlags::SYMLINK_FOLLOW)?;
+        let flags = AtFlags::SYMLINK_FOLLOW;
+        node.at_path(|path| rustix::fs::linkat(CWD, path, parent, name, flags))?;
         self.look_up_made(parent, name, |found| identity(found) == node.identity)
     }
 

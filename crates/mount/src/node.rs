@@ -5,12 +5,10 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, StatxAttributes, StatxFlags};
-use rustix::fs::{Gid, Timestamps, Uid, fstat, openat, statx};
-use rustix::mount::{OpenTreeFlags, open_tree};
-use rustix::path::DecInt;
+use rustix::fs::{Gid, Timestamps, Uid, fstat, statx};
 
 use crate::open_file::OpenState;
 use crate::places::MountNumber;
@@ -62,13 +60,19 @@ impl Node {
 
     /// Opens the object with these flags.
     pub(crate) fn open(&self, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-        let flags = flags | OFlags::CLOEXEC;
-        openat(own_descriptors()?, DecInt::from_fd(&self.descriptor), flags, Mode::empty())
+        place::open(self.as_fd(), flags | OFlags::CLOEXEC)
+    }
+
+    /// Calls with a path of the object, which is valid until the call ends.
+    pub(crate) fn at_path<T>(
+        &self,
+        call: impl FnOnce(&Path) -> rustix::io::Result<T>,
+    ) -> io::Result<T> {
+        Ok(place::at_path(self.as_fd(), call)?)
     }
 
     pub(crate) fn set_mode(&self, mode: Mode) -> io::Result<()> {
-        let number = DecInt::from_fd(&self.descriptor);
-        Ok(rustix::fs::chmodat(own_descriptors()?, number, mode, AtFlags::empty())?)
+        self.at_path(|path| rustix::fs::chmodat(CWD, path, mode, AtFlags::empty()))
     }
 
     pub(crate) fn set_owner(&self, user: Option<Uid>, group: Option<Gid>) -> io::Result<()> {
@@ -109,28 +113,6 @@ impl AsFd for Node {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
-}
-
-/// Returns the directory of the descriptors of this process: a path in it has one component.
-fn own_descriptors() -> rustix::io::Result<BorrowedFd<'static>> {
-    static DIRECTORY: OnceLock<OwnedFd> = OnceLock::new();
-    if let Some(directory) = DIRECTORY.get() {
-        return Ok(directory.as_fd());
-    }
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let opened = openat(CWD, c"/proc/self/fd", flags, Mode::empty())?;
-    Ok(DIRECTORY.get_or_init(|| opened).as_fd())
-}
-
-/// Opens the file of a descriptor again, with `O_PATH`: not by its name, which may be another
-/// file's by now.
-fn path_only(file: &impl AsFd) -> rustix::io::Result<OwnedFd> {
-    let flags = OpenTreeFlags::AT_EMPTY_PATH | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-    // Containers may forbid this call.
-    open_tree(file, c"", flags).or_else(|_| {
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
-        openat(own_descriptors()?, DecInt::from_fd(file), flags, Mode::empty())
-    })
 }
 
 /// Returns a path of the file of a descriptor.
@@ -383,7 +365,7 @@ impl Nodes {
         file: &impl AsFd,
         lookups: u64,
     ) -> rustix::io::Result<(Arc<Node>, Option<Stat>)> {
-        let descriptor = path_only(file)?;
+        let descriptor = place::path_only(file.as_fd())?;
         let status = fstat(&descriptor)?;
         let (node, is_new) = self.enter(descriptor, &status, lookups);
         Ok((node, is_new.then_some(status)))
@@ -436,6 +418,8 @@ impl Nodes {
         });
     }
 }
+
+mod place;
 
 #[cfg(test)]
 mod tests;

@@ -226,9 +226,9 @@ fn drop_capability(node: &Node, status: &Stat) {
     if node.state().without_capability == Some(changed) {
         return;
     }
-    if rustix::fs::getxattr(node.path(), CAPABILITY, &mut [0_u8; 0]).is_ok() {
+    if node.at_path(|path| rustix::fs::getxattr(path, CAPABILITY, &mut [0_u8; 0])).is_ok() {
         // The source removes them, if this process may not.
-        let _ = rustix::fs::removexattr(node.path(), CAPABILITY);
+        let _ = node.at_path(|path| rustix::fs::removexattr(path, CAPABILITY));
         return;
     }
     // A change right after this look may have the same time.

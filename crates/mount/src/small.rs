@@ -76,11 +76,11 @@ impl Room {
     }
 
     fn is_filling(&self) -> bool {
-        self.used.load(Ordering::Relaxed) > self.limit / 4
+        self.used.load(Ordering::Relaxed) > self.limit / 2
     }
 
     fn is_full(&self) -> bool {
-        self.used.load(Ordering::Relaxed) > self.limit / 2
+        self.used.load(Ordering::Relaxed) > self.limit / 4 * 3
     }
 }
 

@@ -1,3 +1,5 @@
+use rustix::fs::openat;
+
 use super::*;
 
 fn path_only(path: &Path) -> OwnedFd {

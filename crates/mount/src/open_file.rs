@@ -225,6 +225,8 @@ impl OpenFile {
         node: &Arc<Node>,
         access: Access,
     ) -> io::Result<Option<Arc<Self>>> {
+        // During a close, the engine would keep the file open for writing, for this handle.
+        drop(node.closing());
         Self::opening(node, access, || way.open(node, access))
     }
 

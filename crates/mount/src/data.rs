@@ -68,7 +68,7 @@ impl Access {
 }
 
 impl Way {
-    /// The engine with what is beside it.
+    /// Returns the engine, if there is one, and the limits of the page cache beside it.
     pub(crate) fn stack(&self) -> Option<&Stack> {
         match self {
             Self::Engine(stack) => Some(stack),

@@ -139,7 +139,7 @@ def took(operation, *words, **options):
 
 
 def small_files(directory, _):
-    """12,000 small files: unpacked, read at once, read when they are written out, listed, removed."""
+    """12,000 small files: unpacked, read at once, read later, listed and removed."""
     tree, tar = os.path.join(directory, "tree"), archive()
     os.mkdir(tree)
     read = f"find {tree} -type f -print0 | xargs -0 cat >/dev/null"

@@ -1,7 +1,8 @@
-//! Calls that need a path of an object, for which only an `O_PATH` descriptor exists.
+//! Calls that need a path of an object, although only an `O_PATH` descriptor of it exists.
 //!
-//! `/proc/self/fd/N` is one. The kernel makes an inode for each N that is new there, which costs more
-//! than most of these calls. So each thread has one N, and puts the descriptor there for the call:
+//! `/proc/self/fd/N` is such a path. The kernel makes an inode for each new N there, which costs
+//! more than most of these calls. So each thread has one N, and puts the descriptor there for the
+//! call:
 //!
 //! ```text
 //! descriptor --dup3--> N of this thread --call with the path of N--> result
@@ -72,8 +73,8 @@ pub(super) fn at_path<T>(
     in_place(object, |_, path| call(path))
 }
 
-/// Opens the file of a descriptor again, with `O_PATH`: not by its name, which may be another file's
-/// by now.
+/// Opens the file of a descriptor again, with `O_PATH`: not by its name, which may be another
+/// file's by now.
 pub(super) fn path_only(file: BorrowedFd<'_>) -> Result<OwnedFd> {
     let flags = OpenTreeFlags::AT_EMPTY_PATH | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     // Containers may forbid this call.

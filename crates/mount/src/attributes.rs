@@ -12,11 +12,12 @@ use rustix::fs::{Gid, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW, Uid, 
 
 use crate::caller::Caller;
 use crate::data::Access;
+use crate::kind::kind;
 use crate::mounted::Mount;
-use crate::node::{CAPABILITY, Node, kind};
+use crate::node::Node;
 use crate::open_file::OpenFile;
 use crate::passed::open_for;
-use crate::rights::{self, ACCESS_LIST};
+use crate::rights::{self, ACCESS_LIST, CAPABILITY};
 use crate::settle;
 use crate::times::{changed_at, time, timespec};
 

@@ -13,7 +13,7 @@ use forebay_uring::page_cache::{self, WHOLE};
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 
 use crate::error::of_engine;
-use crate::node::Node;
+use crate::in_place::path_of;
 use crate::plain::{append_all, plain};
 use crate::small::{self, Small, Stack};
 
@@ -76,14 +76,14 @@ impl Way {
         }
     }
 
-    /// Opens the file of a node.
-    pub(crate) fn open(&self, node: &Node, access: Access) -> io::Result<OpenData> {
+    /// Opens the file of an `O_PATH` descriptor.
+    pub(crate) fn open(&self, object: BorrowedFd<'_>, access: Access) -> io::Result<OpenData> {
         let Self::Engine(stack) = self else {
-            return plain(node, access == Access::ReadWrite).map(OpenData::Plain);
+            return plain(object, access == Access::ReadWrite).map(OpenData::Plain);
         };
         let mut options = OpenOptions::new();
         options.read(true).write(access == Access::ReadWrite);
-        let file = stack.engine.open(node.path(), &options).map_err(of_engine)?;
+        let file = stack.engine.open(path_of(object), &options).map_err(of_engine)?;
         inside::leave_accessed(&file);
         Ok(OpenData::Engine(file))
     }

@@ -11,8 +11,9 @@ use fuser::{INodeNo, ReplyDirectory};
 use rustix::fs::{AtFlags, FileType, OFlags, RawDir, SeekFrom, statat};
 
 use crate::data::Sync;
+use crate::kind::kind;
 use crate::limits::DIRECTORY_BYTES;
-use crate::node::{Node, kind};
+use crate::node::Node;
 
 /// An entry of a directory.
 pub(crate) struct Entry<'a> {

@@ -15,9 +15,9 @@ use forebay_uring::{Channel, Process};
 
 use crate::data::{Access, OpenData, Way};
 use crate::error::Error;
+use crate::in_place::named;
 use crate::limits::{CACHE_BYTES, CACHE_LEAST, CACHE_OF_MEMORY, KEEPER_ENDS};
 use crate::mounted::{Log, Mount};
-use crate::node::named;
 use crate::open_file::OpenFile;
 use crate::places::Source;
 use crate::saved;

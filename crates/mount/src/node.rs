@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, StatxAttributes, StatxFlags};
 use rustix::fs::{Gid, Timestamps, Uid, fstat, statx};
 
+use crate::in_place::{self, named, path_of};
 use crate::open_file::OpenState;
 use crate::places::MountNumber;
 
@@ -50,7 +51,7 @@ pub(crate) struct Node {
 impl Node {
     /// Returns a path that stays valid when the object is renamed or removed.
     pub(crate) fn path(&self) -> PathBuf {
-        path_of(&self.descriptor)
+        path_of(self.as_fd())
     }
 
     /// Returns the name in the source, for messages.
@@ -60,7 +61,7 @@ impl Node {
 
     /// Opens the object with these flags.
     pub(crate) fn open(&self, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-        place::open(self.as_fd(), flags | OFlags::CLOEXEC)
+        in_place::open(self.as_fd(), flags | OFlags::CLOEXEC)
     }
 
     /// Calls with a path of the object, which is valid until the call ends.
@@ -68,7 +69,7 @@ impl Node {
         &self,
         call: impl FnOnce(&Path) -> rustix::io::Result<T>,
     ) -> io::Result<T> {
-        Ok(place::at_path(self.as_fd(), call)?)
+        Ok(in_place::at_path(self.as_fd(), call)?)
     }
 
     pub(crate) fn set_mode(&self, mode: Mode) -> io::Result<()> {
@@ -115,33 +116,8 @@ impl AsFd for Node {
     }
 }
 
-/// Returns a path of the file of a descriptor.
-fn path_of(descriptor: &impl AsFd) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}", descriptor.as_fd().as_raw_fd()))
-}
-
-/// Returns the name of the file at the path of a descriptor.
-pub(crate) fn named(path: &Path) -> PathBuf {
-    std::fs::read_link(path).unwrap_or_else(|_| path.into())
-}
-
 pub(crate) fn identity(status: &Stat) -> Identity {
     (status.st_dev, status.st_ino)
-}
-
-/// Attribute with the capabilities of a program.
-pub(crate) const CAPABILITY: &str = "security.capability";
-
-pub(crate) fn kind(of: FileType) -> fuser::FileType {
-    match of {
-        FileType::Directory => fuser::FileType::Directory,
-        FileType::Symlink => fuser::FileType::Symlink,
-        FileType::Fifo => fuser::FileType::NamedPipe,
-        FileType::Socket => fuser::FileType::Socket,
-        FileType::CharacterDevice => fuser::FileType::CharDevice,
-        FileType::BlockDevice => fuser::FileType::BlockDevice,
-        _ => fuser::FileType::RegularFile,
-    }
 }
 
 /// All nodes.
@@ -365,7 +341,7 @@ impl Nodes {
         file: &impl AsFd,
         lookups: u64,
     ) -> rustix::io::Result<(Arc<Node>, Option<Stat>)> {
-        let descriptor = place::path_only(file.as_fd())?;
+        let descriptor = in_place::path_only(file.as_fd())?;
         let status = fstat(&descriptor)?;
         let (node, is_new) = self.enter(descriptor, &status, lookups);
         Ok((node, is_new.then_some(status)))
@@ -418,8 +394,6 @@ impl Nodes {
         });
     }
 }
-
-mod place;
 
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::io;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Instant, SystemTime};
@@ -227,7 +228,7 @@ impl OpenFile {
     ) -> io::Result<Option<Arc<Self>>> {
         // During a close, the engine would keep the file open for writing, for this handle.
         drop(node.closing());
-        Self::opening(node, access, || way.open(node, access))
+        Self::opening(node, access, || way.open(node.as_fd(), access))
     }
 
     /// Opens the file of a node, which the caller cuts to nothing next. Blocks.
@@ -239,7 +240,7 @@ impl OpenFile {
             Way::Engine(stack) if is_unused => {
                 let access = Access::ReadWrite;
                 Self::opening(node, access, || {
-                    let file = plain(node, true)?;
+                    let file = plain(node.as_fd(), true)?;
                     Ok(OpenData::Small(Small::new(stack, file)))
                 })
             }

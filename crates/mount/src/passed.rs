@@ -209,7 +209,7 @@ fn open_begun(
     begins: Option<Pass<'_>>,
     backing: Option<Arc<BackingId>>,
 ) -> io::Result<Option<Arc<OpenFile>>> {
-    let file = match as_asked(node, flags) {
+    let file = match as_asked(node.as_fd(), flags) {
         // The engine may have a descriptor, or reports the error.
         Err(_) if begins.is_some() => return Ok(None),
         opened => opened?,
@@ -243,7 +243,7 @@ fn is_mapped(node: &Node) -> bool {
             Held::Plain(file) => is_open_elsewhere(file),
             Held::Engine(_) => false,
         }),
-        None => plain(node, true).is_ok_and(|file| is_open_elsewhere(&file)),
+        None => plain(node.as_fd(), true).is_ok_and(|file| is_open_elsewhere(&file)),
     };
     if !is_mapped {
         node.may_be_mapped.store(false, Ordering::Relaxed);

@@ -18,12 +18,15 @@ use rustix::thread::{CapabilitySet, capabilities};
 use crate::caller::{Caller, GroupBit};
 use crate::limits::TIME_STEP;
 use crate::mounted::Mount;
-use crate::node::{CAPABILITY, Node};
+use crate::node::Node;
 use crate::open_file::OpenFile;
 use crate::times::changed_at;
 
 /// The user namespace that exists from the start, as `/proc/PID/ns/user` names it.
 const INITIAL: &str = "user:[4026531837]";
+
+/// Attribute with the capabilities of a program.
+pub(crate) const CAPABILITY: &str = "security.capability";
 
 /// Attribute with the access list of a file.
 pub(crate) const ACCESS_LIST: &str = "system.posix_acl_access";

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use forebay::Times;
@@ -19,61 +19,13 @@ use crate::node::Node;
 use crate::open_file::{Kept, OpenFile, OpenState};
 use crate::small::{Small, Stack};
 use crate::times::{changed_at, timespec};
+use plans::{Plan, Plans, Pressure, Step};
 
 /// Files after their last close, the oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Settling {
     plans: Mutex<Plans>,
     changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct Plans {
-    /// Files whose data is to be written.
-    settle: VecDeque<Plan>,
-    /// Small files whose pages are to be written.
-    write: VecDeque<Plan>,
-    /// Small files that are to be closed.
-    drop: VecDeque<Plan>,
-    /// Files in the engine, open for writing, that are to be closed.
-    release: VecDeque<Plan>,
-    /// Files in the engine, open for reading, that are to be closed.
-    close: VecDeque<Plan>,
-    /// Small files that are closed, and the bytes of their pages, which are to be dropped.
-    pages: VecDeque<(Plan, u64)>,
-    is_ended: bool,
-    /// Whether the thread makes a step.
-    is_busy: bool,
-}
-
-/// A step after the last close of a file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Step {
-    /// Data and time of a file in the engine are written.
-    Settle,
-    /// The writing of a small file starts.
-    Write,
-    /// A small file is written and dropped.
-    Drop,
-    /// A file in the engine that is open for writing is closed.
-    Release,
-    /// A file in the engine that is open for reading is closed.
-    Close,
-}
-
-#[derive(Debug)]
-struct Plan {
-    /// Not held: a removed file gives its space back once nothing else has it.
-    node: Weak<Node>,
-    uses: u64,
-    due: Instant,
-}
-
-impl Plan {
-    /// Returns the file, unless it was used since or is gone.
-    fn file(&self) -> Option<Arc<Node>> {
-        self.node.upgrade().filter(|node| node.state().uses() == self.uses)
-    }
 }
 
 impl Settling {
@@ -119,7 +71,7 @@ impl Settling {
                 false => add(&mut plans.close, now + KEEP_OPEN),
             }
         }
-        let is_pressed = plans.next(now, mount).is_some();
+        let is_pressed = plans.next(now, &pressure(mount)).is_some();
         drop(plans);
         if is_first || is_pressed {
             self.changed.notify_one();
@@ -132,7 +84,7 @@ impl Settling {
         let mut plans = self.plans();
         while !plans.is_ended {
             let now = Instant::now();
-            let step = plans.take_next(now, mount);
+            let step = plans.take_next(now, &pressure(mount));
             let pages = plans.take_pages(|plan| plan.due <= now);
             if step.is_none() && pages.is_none() && now < next_look {
                 let due = plans.next_due().map_or(next_look, |due| due.min(next_look));
@@ -179,58 +131,9 @@ impl Settling {
     }
 }
 
-impl Plans {
-    /// Returns the next step that is due.
-    fn next(&self, now: Instant, mount: &Mount) -> Option<Step> {
-        let is_due = |plans: &VecDeque<Plan>| plans.front().is_some_and(|plan| plan.due <= now);
-        let (is_filling, is_full) = mount.way.stack().map_or((false, false), Stack::pressure);
-        let kept = mount.forgetting.kept_files(KEPT_FILES);
-        [
-            (Step::Settle, is_due(&self.settle)),
-            (
-                Step::Write,
-                is_due(&self.write)
-                    || is_filling && !self.write.is_empty()
-                    || self.write.len() > kept,
-            ),
-            (
-                Step::Drop,
-                is_due(&self.drop) || is_full && !self.drop.is_empty() || self.drop.len() > kept,
-            ),
-            (Step::Release, is_due(&self.release) || self.release.len() > kept),
-            (Step::Close, is_due(&self.close) || self.close.len() > kept),
-        ]
-        .into_iter()
-        .find_map(|(step, is_next)| is_next.then_some(step))
-    }
-
-    fn take_next(&mut self, now: Instant, mount: &Mount) -> Option<(Step, Plan)> {
-        let step = self.next(now, mount)?;
-        let plan = self.of(step).pop_front()?;
-        Some((step, plan))
-    }
-
-    /// Takes the first of the closed small files whose pages stay, if it is one of these.
-    fn take_pages(&mut self, is_wanted: impl Fn(&Plan) -> bool) -> Option<(Plan, u64)> {
-        self.pages.front().filter(|(plan, _)| is_wanted(plan))?;
-        self.pages.pop_front()
-    }
-
-    fn of(&mut self, step: Step) -> &mut VecDeque<Plan> {
-        match step {
-            Step::Settle => &mut self.settle,
-            Step::Write => &mut self.write,
-            Step::Drop => &mut self.drop,
-            Step::Release => &mut self.release,
-            Step::Close => &mut self.close,
-        }
-    }
-
-    fn next_due(&self) -> Option<Instant> {
-        let all = [&self.settle, &self.write, &self.drop, &self.release, &self.close];
-        let pages = self.pages.front().map(|(plan, _)| plan);
-        all.into_iter().filter_map(|plans| plans.front()).chain(pages).map(|plan| plan.due).min()
-    }
+fn pressure(mount: &Mount) -> Pressure {
+    let (is_filling, is_full) = mount.way.stack().map_or((false, false), Stack::pressure);
+    Pressure { is_filling, is_full, kept: mount.forgetting.kept_files(KEPT_FILES) }
 }
 
 /// Makes a step of a file. Returns the next one. Blocks.
@@ -433,6 +336,8 @@ pub(crate) fn write_out(node: &Node) -> io::Result<()> {
     };
     file.map_or(Ok(()), |file| file.data.write_out())
 }
+
+mod plans;
 
 #[cfg(test)]
 mod tests;

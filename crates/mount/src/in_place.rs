@@ -24,6 +24,16 @@ thread_local! {
     static PLACE: RefCell<Option<(OwnedFd, PathBuf)>> = const { RefCell::new(None) };
 }
 
+/// Returns a path of the file of a descriptor, which is valid while that is open.
+pub(crate) fn path_of(file: BorrowedFd<'_>) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+/// Returns the name of the file at the path of a descriptor.
+pub(crate) fn named(path: &Path) -> PathBuf {
+    std::fs::read_link(path).unwrap_or_else(|_| path.into())
+}
+
 /// Returns the directory of the descriptors of this process.
 fn own_descriptors() -> Result<BorrowedFd<'static>> {
     static DIRECTORY: OnceLock<OwnedFd> = OnceLock::new();
@@ -46,8 +56,8 @@ fn in_place<T>(
             Some(place) => place,
             None => {
                 let descriptor = fcntl_dupfd_cloexec(nothing, 0)?;
-                let path = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
-                place.insert((descriptor, path.into()))
+                let path = path_of(descriptor.as_fd());
+                place.insert((descriptor, path))
             }
         };
         dup3(object, descriptor, DupFlags::CLOEXEC)?;
@@ -58,7 +68,7 @@ fn in_place<T>(
 }
 
 /// Opens an object.
-pub(super) fn open(object: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd> {
+pub(crate) fn open(object: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd> {
     let directory = own_descriptors()?;
     in_place(object, |descriptor, _| {
         openat(directory, DecInt::from_fd(descriptor), flags, Mode::empty())
@@ -66,7 +76,7 @@ pub(super) fn open(object: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd> {
 }
 
 /// Calls with a path of an object.
-pub(super) fn at_path<T>(
+pub(crate) fn at_path<T>(
     object: BorrowedFd<'_>,
     call: impl FnOnce(&Path) -> Result<T>,
 ) -> Result<T> {
@@ -75,7 +85,7 @@ pub(super) fn at_path<T>(
 
 /// Opens the file of a descriptor again, with `O_PATH`: not by its name, which may be another
 /// file's by now.
-pub(super) fn path_only(file: BorrowedFd<'_>) -> Result<OwnedFd> {
+pub(crate) fn path_only(file: BorrowedFd<'_>) -> Result<OwnedFd> {
     let flags = OpenTreeFlags::AT_EMPTY_PATH | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     // Containers may forbid this call.
     open_tree(file, c"", flags).or_else(|_| open(file, OFlags::PATH | OFlags::CLOEXEC))

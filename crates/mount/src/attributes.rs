@@ -8,17 +8,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use fuser::{FileAttr, INodeNo, TimeOrNow};
 use rustix::buffer::spare_capacity;
-use rustix::fs::{
-    AtFlags, CWD, Gid, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW, Uid, XattrFlags,
-};
+use rustix::fs::{Gid, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW, Uid, XattrFlags};
 
 use crate::caller::Caller;
 use crate::data::Access;
+use crate::kind::kind;
 use crate::mounted::Mount;
-use crate::node::{CAPABILITY, Node, kind};
+use crate::node::Node;
 use crate::open_file::OpenFile;
 use crate::passed::open_for;
-use crate::rights::{self, ACCESS_LIST};
+use crate::rights::{self, ACCESS_LIST, CAPABILITY};
 use crate::settle;
 use crate::times::{changed_at, time, timespec};
 
@@ -52,6 +51,12 @@ pub(crate) fn of(node: &Node) -> io::Result<FileAttr> {
     };
     let size = open.map(|file| file.data.size()).transpose()?.flatten().or(closing_size);
     Ok(shown(node, &node.status()?, size))
+}
+
+/// The attributes of a node by a status of the source: of one that was not known at that moment, or
+/// that has no data.
+pub(crate) fn by(node: &Node, status: &Stat) -> FileAttr {
+    shown(node, status, None)
 }
 
 /// Returns attributes without anything but the number and the kind.
@@ -150,16 +155,20 @@ fn moment(time: TimeOrNow) -> SystemTime {
 const EXTENDED_BYTES: usize = 64 << 10;
 
 /// Returns the value of an extended attribute.
-pub(crate) fn extended(node: &Node, name: &OsStr) -> io::Result<Vec<u8>> {
-    let mut found = Vec::with_capacity(EXTENDED_BYTES);
-    rustix::fs::getxattr(node.path(), name, spare_capacity(&mut found))?;
+///
+/// # Errors
+/// `ERANGE` if it is longer than `size`, unless that is 0.
+pub(crate) fn extended(node: &Node, name: &OsStr, size: u32) -> io::Result<Vec<u8>> {
+    let most = if size == 0 { EXTENDED_BYTES } else { EXTENDED_BYTES.min(size as usize) };
+    let mut found = Vec::with_capacity(most);
+    node.at_path(|path| rustix::fs::getxattr(path, name, spare_capacity(&mut found)))?;
     Ok(found)
 }
 
 /// Returns the names of all extended attributes, each with a zero byte at its end.
 pub(crate) fn extended_names(node: &Node) -> io::Result<Vec<u8>> {
     let mut found = Vec::with_capacity(EXTENDED_BYTES);
-    rustix::fs::listxattr(node.path(), spare_capacity(&mut found))?;
+    node.at_path(|path| rustix::fs::listxattr(path, spare_capacity(&mut found)))?;
     Ok(found)
 }
 
@@ -176,7 +185,7 @@ impl Mount {
             // A later write-out would remove it, as each write to a file does.
             settle::settle(self, node);
         }
-        rustix::fs::setxattr(node.path(), name, value, flags)?;
+        node.at_path(|path| rustix::fs::setxattr(path, name, value, flags))?;
         if name == ACCESS_LIST { rights::after_access_list(node, caller) } else { Ok(()) }
     }
 
@@ -188,13 +197,13 @@ impl Mount {
         wanted: &Wanted,
         caller: &Caller,
     ) -> io::Result<FileAttr> {
-        let before = node.status()?;
+        // `chown` to the same user and group arrives as a change of nothing.
         let has_owner = wanted.user.is_some() || wanted.group.is_some();
+        let before = (has_owner || wanted.is_nothing()).then(|| node.status()).transpose()?;
         if has_owner {
             // As for chown(2), -1 changes nothing.
             let user = wanted.user.map(Uid::from_raw_unchecked);
-            let group = wanted.group.map(Gid::from_raw_unchecked);
-            rustix::fs::chownat(CWD, node.path(), user, group, AtFlags::empty())?;
+            node.set_owner(user, wanted.group.map(Gid::from_raw_unchecked))?;
         }
         if let Some(mode) = wanted.mode {
             let mode = Mode::from_raw_mode(mode & 0o7777);
@@ -204,8 +213,7 @@ impl Mount {
             }
             node.set_mode(mode)?;
         }
-        // `chown` to the same user and group arrives as a change of nothing.
-        if has_owner || wanted.is_nothing() {
+        if let Some(before) = before {
             rights::after_new_owner(node, &before, caller, has_owner)?;
         }
         if let Some(size) = wanted.size {

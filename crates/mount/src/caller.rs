@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::io;
+use std::sync::OnceLock;
 
 use forebay_uring::detached;
 use fuser::{Request, WriteFlags};
@@ -21,8 +22,8 @@ const CHECKED: CapabilitySet =
     CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::DAC_READ_SEARCH).union(CapabilitySet::MKNOD);
 
 thread_local! {
-    /// Whether this thread has a umask of its own.
-    static OWN_UMASK: Cell<bool> = const { Cell::new(false) };
+    /// The umask of this thread, if it has one of its own.
+    static OWN_UMASK: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
 /// The process that makes a request.
@@ -62,9 +63,12 @@ impl Caller {
 
     /// This process.
     pub(crate) fn here() -> Self {
-        let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
-        let process = rustix::process::getpid().as_raw_pid().cast_unsigned();
-        Self { user: user.as_raw(), group: group.as_raw(), process, loses_bits: false }
+        static HERE: OnceLock<Caller> = OnceLock::new();
+        *HERE.get_or_init(|| {
+            let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+            let process = rustix::process::getpid().as_raw_pid().cast_unsigned();
+            Self { user: user.as_raw(), group: group.as_raw(), process, loses_bits: false }
+        })
     }
 
     /// Makes an object with the identity of the caller. The kernel has checked its rights already.
@@ -78,23 +82,24 @@ impl Caller {
         bit: GroupBit,
         make: impl FnOnce() -> rustix::io::Result<T>,
     ) -> io::Result<T> {
-        own_umask()?;
-        rustix::process::umask(Mode::from_raw_mode(umask & 0o777));
+        set_umask(umask & 0o777)?;
         let _identity = Identity::take(self, bit)?;
         Ok(make()?)
     }
 }
 
-/// Separates the umask of this thread from that of the process.
-fn own_umask() -> io::Result<()> {
-    if OWN_UMASK.get() {
+/// Sets the umask of this thread, which it does not share with the process.
+fn set_umask(umask: u32) -> io::Result<()> {
+    let own = OWN_UMASK.get();
+    if own == Some(umask) {
         return Ok(());
     }
     // SAFETY: the call takes no memory. The thread gets its own umask and working directory.
-    if unsafe { libc::unshare(libc::CLONE_FS) } != 0 {
+    if own.is_none() && unsafe { libc::unshare(libc::CLONE_FS) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    OWN_UMASK.set(true);
+    rustix::process::umask(Mode::from_raw_mode(umask));
+    OWN_UMASK.set(Some(umask));
     Ok(())
 }
 

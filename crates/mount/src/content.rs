@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom, StatxAttributes};
 
@@ -73,7 +74,9 @@ impl Mount {
             // No program has it open, so the syncs of the next one may succeed.
             state.is_poisoned || state.is_overdue()
         };
-        settle::drop_removed(self, &node);
+        if node.may_be_removed.load(Ordering::Relaxed) {
+            settle::drop_removed(self, &node);
+        }
         if is_closed_now {
             settle::close(self, &node);
         }
@@ -228,7 +231,7 @@ mod tests {
         std::fs::write(path, b"hello").unwrap();
         let descriptor = openat(CWD, path, OFlags::PATH, Mode::empty()).unwrap();
         let status = rustix::fs::fstat(&descriptor).unwrap();
-        let node = mount.nodes.enter(descriptor, &status, 1);
+        let (node, _) = mount.nodes.enter(descriptor, &status, 1);
         mount.open_file(&node, flags, &Caller::here(), None).unwrap()
     }
 

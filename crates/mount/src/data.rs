@@ -5,7 +5,6 @@ use std::fs::FileTimes;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt as _;
-use std::path::Path;
 use std::sync::Arc;
 
 use forebay::{File, OpenOptions, Times, inside};
@@ -14,6 +13,7 @@ use forebay_uring::page_cache::{self, WHOLE};
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 
 use crate::error::of_engine;
+use crate::in_place::path_of;
 use crate::plain::{append_all, plain};
 use crate::small::{self, Small, Stack};
 
@@ -68,23 +68,22 @@ impl Access {
 }
 
 impl Way {
-    /// Whether closed small files have to be written, and whether they have to be dropped, although
-    /// they are young.
-    pub(crate) fn pressure(&self) -> (bool, bool) {
+    /// Returns the engine, if there is one, and the limits of the page cache beside it.
+    pub(crate) fn stack(&self) -> Option<&Stack> {
         match self {
-            Self::Engine(stack) => (stack.room.is_filling(), stack.room.is_full()),
-            Self::Plain => (false, false),
+            Self::Engine(stack) => Some(stack),
+            Self::Plain => None,
         }
     }
 
-    /// Opens the file at a path.
-    pub(crate) fn open(&self, path: &Path, access: Access) -> io::Result<OpenData> {
+    /// Opens the file of an `O_PATH` descriptor.
+    pub(crate) fn open(&self, object: BorrowedFd<'_>, access: Access) -> io::Result<OpenData> {
         let Self::Engine(stack) = self else {
-            return plain(path, access == Access::ReadWrite).map(OpenData::Plain);
+            return plain(object, access == Access::ReadWrite).map(OpenData::Plain);
         };
         let mut options = OpenOptions::new();
         options.read(true).write(access == Access::ReadWrite);
-        let file = stack.engine.open(path, &options).map_err(of_engine)?;
+        let file = stack.engine.open(path_of(object), &options).map_err(of_engine)?;
         inside::leave_accessed(&file);
         Ok(OpenData::Engine(file))
     }

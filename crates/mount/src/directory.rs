@@ -8,11 +8,12 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fuser::{INodeNo, ReplyDirectory};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, SeekFrom, openat, statat};
+use rustix::fs::{AtFlags, FileType, OFlags, RawDir, SeekFrom, statat};
 
 use crate::data::Sync;
+use crate::kind::kind;
 use crate::limits::DIRECTORY_BYTES;
-use crate::node::{Node, kind};
+use crate::node::Node;
 
 /// An entry of a directory.
 pub(crate) struct Entry<'a> {
@@ -35,9 +36,8 @@ impl OpenDirectory {
     /// Opens a directory with the flags of the descriptor.
     pub(crate) fn open(node: Arc<Node>, flags: i32) -> io::Result<Self> {
         let kept = OFlags::from_bits_retain(flags.cast_unsigned()) & OFlags::NOATIME;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         // Not by its name `.`, which needs the right to enter it.
-        let descriptor = openat(CWD, node.path(), flags | kept, Mode::empty())?;
+        let descriptor = node.open(OFlags::RDONLY | OFlags::DIRECTORY | kept)?;
         Ok(Self { node, descriptor: Mutex::new(descriptor) })
     }
 

@@ -15,13 +15,13 @@ use forebay_uring::{Channel, Process};
 
 use crate::data::{Access, OpenData, Way};
 use crate::error::Error;
+use crate::in_place::named;
 use crate::limits::{CACHE_BYTES, CACHE_LEAST, CACHE_OF_MEMORY, KEEPER_ENDS};
 use crate::mounted::{Log, Mount};
-use crate::node::named;
 use crate::open_file::OpenFile;
 use crate::places::Source;
 use crate::saved;
-use crate::small::{Room, Stack};
+use crate::small::Stack;
 
 /// How the data of files is read and written.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -116,8 +116,7 @@ pub(crate) fn way_of(
         engine.serve_control(control)?;
     }
     let cache = engine.options().cache_bytes.unwrap_or(0);
-    let stack = Stack { engine, room: Room::beside(cache) };
-    Ok((Way::Engine(Arc::new(stack)), inherited))
+    Ok((Way::Engine(Arc::new(Stack::new(engine, cache))), inherited))
 }
 
 /// Makes an engine that takes nothing over.

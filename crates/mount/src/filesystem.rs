@@ -319,7 +319,7 @@ impl Filesystem for Served {
     }
 
     fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let found = self.node(ino).and_then(|node| attributes::extended(&node, name));
+        let found = self.node(ino).and_then(|node| attributes::extended(&node, name, size));
         value(reply, size, found);
     }
 
@@ -329,8 +329,8 @@ impl Filesystem for Served {
     }
 
     fn removexattr(&self, _: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let node = self.node(ino);
-        empty(reply, node.and_then(|node| Ok(rustix::fs::removexattr(node.path(), name)?)));
+        let remove = |path: &Path| rustix::fs::removexattr(path, name);
+        empty(reply, self.node(ino).and_then(|node| node.at_path(remove)));
     }
 
     fn ioctl(

@@ -40,10 +40,14 @@ pub(crate) const KEPT_FILES: usize = 2048;
 /// Bytes of the largest file that is not opened in the engine while it is new.
 pub(crate) const SMALL_FILE_BYTES: u64 = 128 << 10;
 
-/// Page cache for new small files: a share of the cache of the engine,
+/// Page cache for new small files until they are written, and for written ones: each is this share
+/// of the cache of the engine,
 pub(crate) const SMALL_OF_CACHE: u64 = 8;
 
 /// and at most this many bytes.
+pub(crate) const SMALL_ROOM: u64 = 128 << 20;
+
+/// Bytes of the largest new file that the engine takes as a whole once the device refuses it.
 pub(crate) const SMALL_BYTES: u64 = 64 << 20;
 
 /// Bytes of the smallest part of a long write that is not the last: memory that is not aligned to

@@ -28,7 +28,13 @@ impl Mount {
             let found = match is_link {
                 // The kernel does not use them.
                 true => Ok(attributes::nothing_but(inode, kind)),
-                false => self.look_up(&open.node, name).map(|(_, attributes)| attributes),
+                false => {
+                    let found = match self.nodes.is_known(inode) {
+                        true => self.look_up(&open.node, name),
+                        false => self.look_up_new(&open.node, name),
+                    };
+                    found.map(|(_, attributes)| attributes)
+                }
             };
             let (attributes, kept) = match found {
                 Ok(attributes) => (attributes, ATTRIBUTES_KEPT),

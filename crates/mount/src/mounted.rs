@@ -92,10 +92,10 @@ impl Mount {
     pub(crate) fn unmounted(directory: &std::path::Path, engine: forebay::Engine) -> Self {
         use rustix::fs::{CWD, Mode, OFlags, openat};
 
-        use crate::small::{Room, Stack};
+        use crate::small::Stack;
 
         let root = openat(CWD, directory, OFlags::PATH, Mode::empty()).unwrap();
-        let way = Way::Engine(Arc::new(Stack { engine, room: Room::beside(16 << 20) }));
+        let way = Way::Engine(Arc::new(Stack::new(engine, 16 << 20)));
         let source = File::open(directory).unwrap();
         Self::new(source, way, Nodes::new(root).unwrap(), Log(Arc::new(|_: &str| {})))
     }

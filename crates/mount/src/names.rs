@@ -22,6 +22,23 @@ use crate::settle;
 impl Mount {
     /// Finds an object by its name in a directory, and counts the lookup.
     pub(crate) fn look_up(&self, parent: &Node, name: &OsStr) -> io::Result<(Arc<Node>, FileAttr)> {
+        let status = statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        match self.nodes.look_up(identity(&status)) {
+            // The source may have other pages of a file by now.
+            Some(node) => {
+                let status = Some(&status).filter(|_| !node.is_file());
+                self.looked_up(node, status)
+            }
+            None => self.look_up_new(parent, name),
+        }
+    }
+
+    /// The same for one that is probably not known.
+    pub(crate) fn look_up_new(
+        &self,
+        parent: &Node,
+        name: &OsStr,
+    ) -> io::Result<(Arc<Node>, FileAttr)> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = self.forgetting.patiently(|| openat(parent, name, flags, Mode::empty()));
         let descriptor = opened.inspect_err(|error| {
@@ -30,10 +47,23 @@ impl Mount {
             }
         })?;
         let status = rustix::fs::fstat(&descriptor)?;
-        let node = self.nodes.enter(descriptor, &status, 1);
+        let (node, is_new) = self.nodes.enter(descriptor, &status, 1);
         self.forgetting.after_lookup(self.descriptors());
-        let attributes = attributes::of(&node);
-        let attributes = attributes.inspect_err(|_| drop(self.nodes.forget(node.number, 1)))?;
+        self.looked_up(node, is_new.then_some(&status))
+    }
+
+    /// Returns an object that was looked up with its attributes, by a status that is right.
+    fn looked_up(
+        &self,
+        node: Arc<Node>,
+        status: Option<&Stat>,
+    ) -> io::Result<(Arc<Node>, FileAttr)> {
+        let attributes = match status {
+            Some(status) => attributes::by(&node, status),
+            None => {
+                attributes::of(&node).inspect_err(|_| drop(self.nodes.forget(node.number, 1)))?
+            }
+        };
         Ok((node, attributes))
     }
 
@@ -91,7 +121,7 @@ impl Mount {
             Err(error) => return Err(error),
         };
         let entered = self.forgetting.patiently(|| self.nodes.enter_open(&descriptor, 1));
-        let (node, _) = entered.inspect_err(|_| {
+        let (node, status) = entered.inspect_err(|_| {
             let created = rustix::fs::fstat(&descriptor).map(|status| identity(&status));
             take_back(parent, name, |found| created == Ok(identity(found)));
         })?;
@@ -99,7 +129,10 @@ impl Mount {
         let file = taken.inspect_err(|_| drop(self.nodes.forget(node.number, 1)))?;
         file.opened_with(flags | OFlags::CREATE);
         self.forgetting.after_lookup(self.descriptors());
-        self.with_attributes(&node, file)
+        match status {
+            Some(status) => Ok((attributes::by(&node, &status), file)),
+            None => self.with_attributes(&node, file),
+        }
     }
 
     /// Opens a file that the kernel does not know: it has not checked whether the caller may do so.
@@ -161,7 +194,7 @@ impl Mount {
         };
         rustix::fs::unlinkat(parent, name, flags)?;
         if let Some(node) = removed {
-            settle::drop_removed(self, &node);
+            settle::note_removed(self, &node);
         }
         Ok(())
     }
@@ -192,13 +225,14 @@ impl Mount {
             rustix::fs::renameat_with(parent, name, new_parent, new_name, flags)?;
         }
         if let Some(node) = replaced {
-            settle::drop_removed(self, &node);
+            settle::note_removed(self, &node);
         }
         Ok(())
     }
 
     pub(crate) fn link_to(&self, node: &Node, parent: &Node, name: &OsStr) -> io::Result<FileAttr> {
-        rustix::fs::linkat(CWD, node.path(), parent, name, AtFlags::SYMLINK_FOLLOW)?;
+        let flags = AtFlags::SYMLINK_FOLLOW;
+        node.at_path(|path| rustix::fs::linkat(CWD, path, parent, name, flags))?;
         self.look_up_made(parent, name, |found| identity(found) == node.identity)
     }
 

@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, StatxAttributes, StatxFlags};
-use rustix::fs::{Timestamps, fstat, openat, statx};
+use rustix::fs::{Gid, Timestamps, Uid, fstat, statx};
 
+use crate::in_place::{self, named, path_of};
 use crate::open_file::OpenState;
 use crate::places::MountNumber;
 
@@ -37,6 +38,8 @@ pub(crate) struct Node {
     pub(crate) next_look: AtomicU64,
     /// Whether the kernel has read it itself, so that a map of it may be left.
     pub(crate) may_be_mapped: AtomicBool,
+    /// Whether a request has removed one of its names.
+    pub(crate) may_be_removed: AtomicBool,
     /// How often the kernel looked it up and has not forgotten it.
     lookups: AtomicU64,
     state: Mutex<OpenState>,
@@ -48,7 +51,7 @@ pub(crate) struct Node {
 impl Node {
     /// Returns a path that stays valid when the object is renamed or removed.
     pub(crate) fn path(&self) -> PathBuf {
-        path_of(&self.descriptor)
+        path_of(self.as_fd())
     }
 
     /// Returns the name in the source, for messages.
@@ -56,13 +59,30 @@ impl Node {
         named(&self.path())
     }
 
+    /// Opens the object with these flags.
+    pub(crate) fn open(&self, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        in_place::open(self.as_fd(), flags | OFlags::CLOEXEC)
+    }
+
+    /// Calls with a path of the object, which is valid until the call ends.
+    pub(crate) fn at_path<T>(
+        &self,
+        call: impl FnOnce(&Path) -> rustix::io::Result<T>,
+    ) -> io::Result<T> {
+        Ok(in_place::at_path(self.as_fd(), call)?)
+    }
+
     pub(crate) fn set_mode(&self, mode: Mode) -> io::Result<()> {
-        Ok(rustix::fs::chmodat(CWD, self.path(), mode, AtFlags::empty())?)
+        self.at_path(|path| rustix::fs::chmodat(CWD, path, mode, AtFlags::empty()))
+    }
+
+    pub(crate) fn set_owner(&self, user: Option<Uid>, group: Option<Gid>) -> io::Result<()> {
+        Ok(rustix::fs::chownat(&self.descriptor, c"", user, group, AtFlags::EMPTY_PATH)?)
     }
 
     /// Sets times, without a look at data that is not written out.
     pub(crate) fn set_times(&self, times: &Timestamps) -> io::Result<()> {
-        Ok(rustix::fs::utimensat(CWD, self.path(), times, AtFlags::empty())?)
+        Ok(rustix::fs::utimensat(&self.descriptor, c"", times, AtFlags::EMPTY_PATH)?)
     }
 
     pub(crate) fn status(&self) -> io::Result<Stat> {
@@ -96,33 +116,8 @@ impl AsFd for Node {
     }
 }
 
-/// Returns a path of the file of a descriptor.
-fn path_of(descriptor: &impl AsFd) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}", descriptor.as_fd().as_raw_fd()))
-}
-
-/// Returns the name of the file at the path of a descriptor.
-pub(crate) fn named(path: &Path) -> PathBuf {
-    std::fs::read_link(path).unwrap_or_else(|_| path.into())
-}
-
 pub(crate) fn identity(status: &Stat) -> Identity {
     (status.st_dev, status.st_ino)
-}
-
-/// Attribute with the capabilities of a program.
-pub(crate) const CAPABILITY: &str = "security.capability";
-
-pub(crate) fn kind(of: FileType) -> fuser::FileType {
-    match of {
-        FileType::Directory => fuser::FileType::Directory,
-        FileType::Symlink => fuser::FileType::Symlink,
-        FileType::Fifo => fuser::FileType::NamedPipe,
-        FileType::Socket => fuser::FileType::Socket,
-        FileType::CharacterDevice => fuser::FileType::CharDevice,
-        FileType::BlockDevice => fuser::FileType::BlockDevice,
-        _ => fuser::FileType::RegularFile,
-    }
 }
 
 /// All nodes.
@@ -172,6 +167,7 @@ impl Inner {
             descriptor,
             next_look: AtomicU64::new(0),
             may_be_mapped: AtomicBool::new(false),
+            may_be_removed: AtomicBool::new(false),
             lookups: AtomicU64::new(lookups),
             state: Mutex::default(),
             closing: Mutex::default(),
@@ -292,17 +288,36 @@ impl Nodes {
         self.read(|inner| inner.by_number.values().cloned().collect())
     }
 
-    /// The node of an object, with `lookups` more lookups. The descriptor is dropped if the object
-    /// is known.
-    pub(crate) fn enter(&self, descriptor: OwnedFd, status: &Stat, lookups: u64) -> Arc<Node> {
+    /// Whether the kernel may know an object of the source by this number.
+    pub(crate) fn is_known(&self, number: u64) -> bool {
+        self.read(|inner| inner.by_number.contains_key(&number))
+    }
+
+    /// The node of an object, with `lookups` more lookups, and whether it is new. The descriptor is
+    /// dropped if the object is known.
+    pub(crate) fn enter(
+        &self,
+        descriptor: OwnedFd,
+        status: &Stat,
+        lookups: u64,
+    ) -> (Arc<Node>, bool) {
         let identity = identity(status);
         self.change(|inner| {
             if let Some(node) = inner.by_identity.get(&identity) {
                 node.lookups.fetch_add(lookups, Ordering::Relaxed);
-                return Arc::clone(node);
+                return (Arc::clone(node), false);
             }
             let number = inner.number(identity);
-            inner.add(number, descriptor, status, lookups)
+            (inner.add(number, descriptor, status, lookups), true)
+        })
+    }
+
+    /// The node of a known object, with one more lookup.
+    pub(crate) fn look_up(&self, identity: Identity) -> Option<Arc<Node>> {
+        self.read(|inner| {
+            let node = inner.by_identity.get(&identity)?;
+            node.lookups.fetch_add(1, Ordering::Relaxed);
+            Some(Arc::clone(node))
         })
     }
 
@@ -320,17 +335,16 @@ impl Nodes {
         })
     }
 
-    /// The node of an open file, as [`Nodes::enter`] returns it, and its status.
+    /// The node of an open file, as [`Nodes::enter`] returns it, and its status if it is new.
     pub(crate) fn enter_open(
         &self,
         file: &impl AsFd,
         lookups: u64,
-    ) -> rustix::io::Result<(Arc<Node>, Stat)> {
-        // By its descriptor, not by its name, which may be another file's by now.
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let descriptor = openat(CWD, path_of(file), flags, Mode::empty())?;
+    ) -> rustix::io::Result<(Arc<Node>, Option<Stat>)> {
+        let descriptor = in_place::path_only(file.as_fd())?;
         let status = fstat(&descriptor)?;
-        Ok((self.enter(descriptor, &status, lookups), status))
+        let (node, is_new) = self.enter(descriptor, &status, lookups);
+        Ok((node, is_new.then_some(status)))
     }
 
     /// Takes back lookups of a node. Returns it if none are left.

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::io;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Instant, SystemTime};
@@ -225,7 +226,9 @@ impl OpenFile {
         node: &Arc<Node>,
         access: Access,
     ) -> io::Result<Option<Arc<Self>>> {
-        Self::opening(node, access, || way.open(&node.path(), access))
+        // During a close, the engine would keep the file open for writing, for this handle.
+        drop(node.closing());
+        Self::opening(node, access, || way.open(node.as_fd(), access))
     }
 
     /// Opens the file of a node, which the caller cuts to nothing next. Blocks.
@@ -237,7 +240,7 @@ impl OpenFile {
             Way::Engine(stack) if is_unused => {
                 let access = Access::ReadWrite;
                 Self::opening(node, access, || {
-                    let file = plain(&node.path(), access == Access::ReadWrite)?;
+                    let file = plain(node.as_fd(), true)?;
                     Ok(OpenData::Small(Small::new(stack, file)))
                 })
             }
@@ -366,7 +369,7 @@ mod tests {
         let nodes = crate::node::Nodes::new(open(directory.path())).unwrap();
         let descriptor = open(&path);
         let status = rustix::fs::fstat(&descriptor).unwrap();
-        let node = nodes.enter(descriptor, &status, 1);
+        let (node, _) = nodes.enter(descriptor, &status, 1);
         let opened = |flags| crate::passed::open_for(&Way::Plain, &node, flags, None).unwrap();
         let read = opened(OFlags::RDONLY);
         let write = opened(OFlags::RDWR);

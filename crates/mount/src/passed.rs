@@ -209,7 +209,7 @@ fn open_begun(
     begins: Option<Pass<'_>>,
     backing: Option<Arc<BackingId>>,
 ) -> io::Result<Option<Arc<OpenFile>>> {
-    let file = match as_asked(&node.path(), flags) {
+    let file = match as_asked(node.as_fd(), flags) {
         // The engine may have a descriptor, or reports the error.
         Err(_) if begins.is_some() => return Ok(None),
         opened => opened?,
@@ -243,7 +243,7 @@ fn is_mapped(node: &Node) -> bool {
             Held::Plain(file) => is_open_elsewhere(file),
             Held::Engine(_) => false,
         }),
-        None => plain(&node.path(), true).is_ok_and(|file| is_open_elsewhere(&file)),
+        None => plain(node.as_fd(), true).is_ok_and(|file| is_open_elsewhere(&file)),
     };
     if !is_mapped {
         node.may_be_mapped.store(false, Ordering::Relaxed);
@@ -300,7 +300,7 @@ mod tests {
         let open = |path: &std::path::Path| openat(CWD, path, OFlags::PATH, Mode::empty()).unwrap();
         let nodes = Nodes::new(open(directory.path())).unwrap();
         let status = rustix::fs::stat(&path).unwrap();
-        let node = nodes.enter(open(&path), &status, 1);
+        let (node, _) = nodes.enter(open(&path), &status, 1);
         let refuse = |_: BorrowedFd<'_>| {
             std::thread::sleep(Duration::from_millis(20));
             Err(io::ErrorKind::Unsupported.into())

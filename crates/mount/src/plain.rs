@@ -1,26 +1,29 @@
 //! Files of the source that are open past the engine.
 
 use std::io::{self, IoSlice};
-use std::path::Path;
+use std::os::fd::BorrowedFd;
 
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::fs::OFlags;
 use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 
+use crate::in_place;
+
 /// Opens a file of the source, for reading, or for writing as well.
-pub(crate) fn plain(path: &Path, writes: bool) -> io::Result<std::fs::File> {
-    std::fs::File::options().read(true).write(writes).open(path)
+pub(crate) fn plain(object: BorrowedFd<'_>, writes: bool) -> io::Result<std::fs::File> {
+    let flags = if writes { OFlags::RDWR } else { OFlags::RDONLY };
+    Ok(in_place::open(object, flags | OFlags::CLOEXEC)?.into())
 }
 
 /// Opens a file of the source with the rights that a caller asked for, and no others.
-pub(crate) fn as_asked(path: &Path, flags: OFlags) -> io::Result<std::fs::File> {
+pub(crate) fn as_asked(object: BorrowedFd<'_>, flags: OFlags) -> io::Result<std::fs::File> {
     let mut asked = flags & (OFlags::RWMODE | OFlags::APPEND) | OFlags::CLOEXEC;
-    if rustix::process::geteuid().is_root() {
+    if flags.contains(OFlags::NOATIME) && rustix::process::geteuid().is_root() {
         // Others may do so for their own files alone.
-        asked |= flags & OFlags::NOATIME;
+        asked |= OFlags::NOATIME;
     }
     // The kernel has checked that a caller that cuts a file may write it.
     asked.set(OFlags::RDWR, flags.contains(OFlags::RDWR) || is_cut_by_reader(flags));
-    Ok(openat(CWD, path, asked, Mode::empty())?.into())
+    Ok(in_place::open(object, asked)?.into())
 }
 
 fn is_cut_by_reader(flags: OFlags) -> bool {

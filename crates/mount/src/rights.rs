@@ -18,12 +18,15 @@ use rustix::thread::{CapabilitySet, capabilities};
 use crate::caller::{Caller, GroupBit};
 use crate::limits::TIME_STEP;
 use crate::mounted::Mount;
-use crate::node::{CAPABILITY, Node};
+use crate::node::Node;
 use crate::open_file::OpenFile;
 use crate::times::changed_at;
 
 /// The user namespace that exists from the start, as `/proc/PID/ns/user` names it.
 const INITIAL: &str = "user:[4026531837]";
+
+/// Attribute with the capabilities of a program.
+pub(crate) const CAPABILITY: &str = "security.capability";
 
 /// Attribute with the access list of a file.
 pub(crate) const ACCESS_LIST: &str = "system.posix_acl_access";
@@ -226,9 +229,9 @@ fn drop_capability(node: &Node, status: &Stat) {
     if node.state().without_capability == Some(changed) {
         return;
     }
-    if rustix::fs::getxattr(node.path(), CAPABILITY, &mut [0_u8; 0]).is_ok() {
+    if node.at_path(|path| rustix::fs::getxattr(path, CAPABILITY, &mut [0_u8; 0])).is_ok() {
         // The source removes them, if this process may not.
-        let _ = rustix::fs::removexattr(node.path(), CAPABILITY);
+        let _ = node.at_path(|path| rustix::fs::removexattr(path, CAPABILITY));
         return;
     }
     // A change right after this look may have the same time.
@@ -257,9 +260,13 @@ pub(crate) fn after_new_owner(
     caller: &Caller,
     is_changed: bool,
 ) -> io::Result<()> {
+    let old = Mode::from_raw_mode(before.st_mode);
+    if node.kind == FileType::Directory || !old.contains(Mode::SGID) {
+        return Ok(());
+    }
     let now = node.status()?;
-    let (old, mode) = (Mode::from_raw_mode(before.st_mode), Mode::from_raw_mode(now.st_mode));
-    if node.kind == FileType::Directory || !mode.contains(Mode::SGID) {
+    let mode = Mode::from_raw_mode(now.st_mode);
+    if !mode.contains(Mode::SGID) {
         return Ok(());
     }
     let rights = caller.rights();

@@ -4,18 +4,22 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use forebay::Times;
-use rustix::fs::Timestamps;
+use forebay_uring::page_cache;
+use rustix::fs::{OFlags, Timestamps};
 
 use crate::data::Access;
 use crate::limits::{KEEP_OPEN, KEEP_WRITABLE, KEPT_FILES, LOOK_FOR_REMOVED, SETTLE_AFTER};
 use crate::mounted::Mount;
 use crate::node::Node;
 use crate::open_file::{Kept, OpenFile, OpenState};
+use crate::small::{Small, Stack};
 use crate::times::{changed_at, timespec};
+use plans::{Plan, Plans, Pressure, Step};
 
 /// Files after their last close, the oldest first.
 #[derive(Debug, Default)]
@@ -24,54 +28,18 @@ pub(crate) struct Settling {
     changed: Condvar,
 }
 
-#[derive(Debug, Default)]
-struct Plans {
-    /// Files whose data is to be written.
-    settle: VecDeque<Plan>,
-    /// Small files whose pages are to be written.
-    write: VecDeque<Plan>,
-    /// Small files that are to be closed.
-    drop: VecDeque<Plan>,
-    /// Files in the engine, open for writing, that are to be closed.
-    release: VecDeque<Plan>,
-    /// Files in the engine, open for reading, that are to be closed.
-    close: VecDeque<Plan>,
-    is_ended: bool,
-    /// Whether the thread makes a step.
-    is_busy: bool,
-}
-
-/// A step after the last close of a file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Step {
-    /// Data and time of a file in the engine are written.
-    Settle,
-    /// The writing of a small file starts.
-    Write,
-    /// A small file is written and dropped.
-    Drop,
-    /// A file in the engine that is open for writing is closed.
-    Release,
-    /// A file in the engine that is open for reading is closed.
-    Close,
-}
-
-#[derive(Debug)]
-struct Plan {
-    /// Not held: a removed file gives its space back once nothing else has it.
-    node: Weak<Node>,
-    uses: u64,
-    due: Instant,
-}
-
-impl Plan {
-    /// Returns the file, unless it was used since or is gone.
-    fn file(&self) -> Option<Arc<Node>> {
-        self.node.upgrade().filter(|node| node.state().uses() == self.uses)
-    }
-}
-
 impl Settling {
+    /// Plans the end of the pages of a small file that is closed.
+    fn plan_pages(&self, stack: &Stack, node: &Arc<Node>, bytes: u64) {
+        let (uses, due) = (node.state().uses(), Instant::now() + KEEP_OPEN);
+        let mut plans = self.plans();
+        plans.pages.push_back((Plan { node: Arc::downgrade(node), uses, due }, bytes));
+        // Those of removed files are gone, and those of files that are used again stay.
+        while let Some((_, bytes)) = plans.take_pages(|plan| plan.file().is_none()) {
+            stack.kept.give_back(bytes);
+        }
+    }
+
     fn plans(&self) -> MutexGuard<'_, Plans> {
         self.plans.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -103,7 +71,7 @@ impl Settling {
                 false => add(&mut plans.close, now + KEEP_OPEN),
             }
         }
-        let is_pressed = plans.next(now, mount).is_some();
+        let is_pressed = plans.next(now, &pressure(mount)).is_some();
         drop(plans);
         if is_first || is_pressed {
             self.changed.notify_one();
@@ -116,8 +84,9 @@ impl Settling {
         let mut plans = self.plans();
         while !plans.is_ended {
             let now = Instant::now();
-            let step = plans.take_next(now, mount);
-            if step.is_none() && now < next_look {
+            let step = plans.take_next(now, &pressure(mount));
+            let pages = plans.take_pages(|plan| plan.due <= now);
+            if step.is_none() && pages.is_none() && now < next_look {
                 let due = plans.next_due().map_or(next_look, |due| due.min(next_look));
                 let waited = self.changed.wait_timeout(plans, due.duration_since(now));
                 plans = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -125,6 +94,10 @@ impl Settling {
             }
             plans.is_busy = true;
             drop(plans);
+            if let (Some((plan, bytes)), Some(stack)) = (pages, mount.way.stack()) {
+                plan.file().inspect(|node| drop_pages(node));
+                stack.kept.give_back(bytes);
+            }
             if now >= next_look {
                 release_removed(mount);
                 next_look = Instant::now() + LOOK_FOR_REMOVED;
@@ -158,51 +131,9 @@ impl Settling {
     }
 }
 
-impl Plans {
-    /// Returns the next step that is due.
-    fn next(&self, now: Instant, mount: &Mount) -> Option<Step> {
-        let is_due = |plans: &VecDeque<Plan>| plans.front().is_some_and(|plan| plan.due <= now);
-        let (is_filling, is_full) = mount.way.pressure();
-        let kept = mount.forgetting.kept_files(KEPT_FILES);
-        [
-            (Step::Settle, is_due(&self.settle)),
-            (
-                Step::Write,
-                is_due(&self.write)
-                    || is_filling && !self.write.is_empty()
-                    || self.write.len() > kept,
-            ),
-            (
-                Step::Drop,
-                is_due(&self.drop) || is_full && !self.drop.is_empty() || self.drop.len() > kept,
-            ),
-            (Step::Release, is_due(&self.release) || self.release.len() > kept),
-            (Step::Close, is_due(&self.close) || self.close.len() > kept),
-        ]
-        .into_iter()
-        .find_map(|(step, is_next)| is_next.then_some(step))
-    }
-
-    fn take_next(&mut self, now: Instant, mount: &Mount) -> Option<(Step, Plan)> {
-        let step = self.next(now, mount)?;
-        let plan = self.of(step).pop_front()?;
-        Some((step, plan))
-    }
-
-    fn of(&mut self, step: Step) -> &mut VecDeque<Plan> {
-        match step {
-            Step::Settle => &mut self.settle,
-            Step::Write => &mut self.write,
-            Step::Drop => &mut self.drop,
-            Step::Release => &mut self.release,
-            Step::Close => &mut self.close,
-        }
-    }
-
-    fn next_due(&self) -> Option<Instant> {
-        let all = [&self.settle, &self.write, &self.drop, &self.release, &self.close];
-        all.into_iter().filter_map(|plans| plans.front()).map(|plan| plan.due).min()
-    }
+fn pressure(mount: &Mount) -> Pressure {
+    let (is_filling, is_full) = mount.way.stack().map_or((false, false), Stack::pressure);
+    Pressure { is_filling, is_full, kept: mount.forgetting.kept_files(KEPT_FILES) }
 }
 
 /// Makes a step of a file. Returns the next one. Blocks.
@@ -287,10 +218,16 @@ pub(crate) fn close(mount: &Mount, node: &Arc<Node>) -> bool {
             let _ = file.data.write_out();
         }
         let is_of_flush = Cell::new(false);
+        // Without this, the engine reads the file.
+        let stack = mount.way.stack().filter(|_| mount.passing.is_on());
+        let pages = stack.and(file.data.small()).map_or(0, Small::keep_pages);
         if let Err(error) = file.data.close(&is_of_flush) {
             let line = format!("{}: could not write the file out: {error}", node.name().display());
             // An `fsync` has returned the error of a failed flush.
             if is_reported && is_of_flush.get() { mount.log(&line) } else { mount.lose(line) }
+        }
+        if let Some(stack) = stack.filter(|_| pages > 0) {
+            mount.settling.plan_pages(stack, node, pages);
         }
         node.state().is_poisoned = false;
         // Space that the engine gives back at the close changes the time again.
@@ -326,8 +263,22 @@ fn write_kept(mount: &Mount, node: &Node) -> bool {
     !is_small || written.is_ok()
 }
 
+/// Drops the pages of a closed file.
+fn drop_pages(node: &Node) {
+    // Another engine may have it, and would be waited for.
+    if let Ok(file) = node.open(OFlags::RDONLY | OFlags::NONBLOCK) {
+        page_cache::drop_pages(&file);
+    }
+}
+
 fn is_removed(node: &Node) -> bool {
     node.is_file() && node.status().is_ok_and(|status| status.st_nlink == 0)
+}
+
+/// Drops the data of a file that has lost a name, now or after its last close, if it has no other.
+pub(crate) fn note_removed(mount: &Mount, node: &Arc<Node>) {
+    node.may_be_removed.store(true, Ordering::Relaxed);
+    drop_removed(mount, node);
 }
 
 /// Drops the data of a file without a name that nobody has open.
@@ -385,6 +336,8 @@ pub(crate) fn write_out(node: &Node) -> io::Result<()> {
     };
     file.map_or(Ok(()), |file| file.data.write_out())
 }
+
+mod plans;
 
 #[cfg(test)]
 mod tests;

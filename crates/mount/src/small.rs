@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! created, or cut to nothing --> small --grows, is opened twice, or no room--> in the engine
-//!                                  \--last close--> written after a second --> dropped and closed
+//!                                  \--last close--> written after a second --> closed, dropped
 //! ```
 //!
 //! The engine needs about 40 system calls to open and close a file. A file that is written once
@@ -10,6 +10,9 @@
 //! this process dies. The time of writing is the kernel's, too. The page cache that such
 //! files take has a limit. A file that the device refuses goes to the engine, which keeps its data
 //! and tries again.
+//!
+//! If the kernel reads files itself, the written pages of closed files stay for a while: programs
+//! often read what they have just made. They have a limit of their own.
 
 use std::fs;
 use std::io;
@@ -23,13 +26,28 @@ use rustix::fs::OFlags;
 
 use crate::data::Held;
 use crate::error::of_engine;
-use crate::limits::{SMALL_BYTES, SMALL_FILE_BYTES, SMALL_OF_CACHE};
+use crate::limits::{SMALL_BYTES, SMALL_FILE_BYTES, SMALL_OF_CACHE, SMALL_ROOM};
 
 /// An engine, and the page cache that small files take beside it.
 #[derive(Debug)]
 pub(crate) struct Stack {
     pub(crate) engine: Engine,
-    pub(crate) room: Room,
+    /// For open files, and for closed ones until they are written.
+    room: Room,
+    /// For closed files that are written.
+    pub(crate) kept: Room,
+}
+
+impl Stack {
+    pub(crate) fn new(engine: Engine, cache_bytes: u64) -> Self {
+        Self { engine, room: Room::beside(cache_bytes), kept: Room::beside(cache_bytes) }
+    }
+
+    /// Returns whether closed small files have to be written, and whether they have to be closed
+    /// and dropped, although they are young.
+    pub(crate) fn pressure(&self) -> (bool, bool) {
+        (self.room.is_filling(), self.room.is_full())
+    }
 }
 
 /// Page cache for small files.
@@ -41,8 +59,8 @@ pub(crate) struct Room {
 
 impl Room {
     /// Returns the room beside a cache of an engine.
-    pub(crate) fn beside(cache_bytes: u64) -> Self {
-        let limit = (cache_bytes / SMALL_OF_CACHE).min(SMALL_BYTES);
+    fn beside(cache_bytes: u64) -> Self {
+        let limit = (cache_bytes / SMALL_OF_CACHE).min(SMALL_ROOM);
         Self { limit, used: AtomicU64::new(0) }
     }
 
@@ -51,20 +69,18 @@ impl Room {
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken).is_ok()
     }
 
-    fn give_back(&self, bytes: u64) {
+    pub(crate) fn give_back(&self, bytes: u64) {
         let rest = |used: u64| used.checked_sub(bytes);
         let given = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest);
         assert!(given.is_ok(), "room is given back once");
     }
 
-    /// Returns whether closed files have to be written, although they are young.
-    pub(crate) fn is_filling(&self) -> bool {
-        self.used.load(Ordering::Relaxed) > self.limit / 4
+    fn is_filling(&self) -> bool {
+        self.used.load(Ordering::Relaxed) > self.limit / 2
     }
 
-    /// Returns whether closed files have to be dropped.
-    pub(crate) fn is_full(&self) -> bool {
-        self.used.load(Ordering::Relaxed) > self.limit / 2
+    fn is_full(&self) -> bool {
+        self.used.load(Ordering::Relaxed) > self.limit / 4 * 3
     }
 }
 
@@ -77,6 +93,8 @@ pub(crate) struct Small {
     /// Set once a write to the device has failed, until the engine has the file. The kernel reports
     /// that once and does not write the pages again, so no later sync may succeed before.
     is_refused: AtomicBool,
+    /// Set if its pages stay when it is closed.
+    keeps_pages: AtomicBool,
     share: Share,
 }
 
@@ -97,8 +115,8 @@ impl Small {
     pub(crate) fn new(stack: &Arc<Stack>, file: fs::File) -> Self {
         let share = Share { stack: Arc::clone(stack), taken: AtomicU64::new(0) };
         let stage = RwLock::new(Stage::Small(file));
-        let (is_grown, is_refused) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { stage, is_grown, is_refused, share }
+        let [is_grown, is_refused, keeps_pages] = [(); 3].map(|()| AtomicBool::new(false));
+        Self { stage, is_grown, is_refused, keeps_pages, share }
     }
 
     fn stage(&self) -> RwLockReadGuard<'_, Stage> {
@@ -205,6 +223,15 @@ impl Small {
         })
     }
 
+    /// Lets the pages stay when the file is closed, if there is room. Returns their bytes, which
+    /// the caller gives back to the room later.
+    pub(crate) fn keep_pages(&self) -> u64 {
+        let bytes = self.share.taken.load(Ordering::Relaxed);
+        let is_kept = self.is_small() && !self.is_refused() && self.share.stack.kept.take(bytes);
+        self.keeps_pages.store(is_kept, Ordering::Relaxed);
+        if is_kept { bytes } else { 0 }
+    }
+
     /// Writes everything out, and closes the file.
     ///
     /// # Errors
@@ -215,9 +242,12 @@ impl Small {
     ) -> io::Result<()> {
         // The engine has the file after most errors.
         let written = self.write_out();
+        let keeps_pages = self.keeps_pages.load(Ordering::Relaxed);
         match self.stage.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Stage::Small(file) => {
-                page_cache::drop_pages(&file);
+                if !keeps_pages {
+                    page_cache::drop_pages(&file);
+                }
                 written
             }
             Stage::Grown(file) => file.close().map_err(of_engine),

@@ -4,6 +4,9 @@ import io
 import json
 import os
 import random
+import shutil
+import sqlite3
+import subprocess
 import sys
 import tarfile
 import threading
@@ -125,6 +128,125 @@ def untar(directory, _):
     return {"files/s": FILES, "began": began, "extracted/s": FILES / (time.monotonic() - began)}
 
 
+def took(operation, *words, **options):
+    """Seconds of a command or of a call."""
+    began = time.monotonic()
+    if callable(operation):
+        operation(*words)
+    else:
+        run(operation, *words, **options)
+    return time.monotonic() - began
+
+
+def small_files(directory, _):
+    """12,000 small files: unpacked, read at once, read later, listed and removed."""
+    tree, tar = os.path.join(directory, "tree"), archive()
+    os.mkdir(tree)
+    read = f"find {tree} -type f -print0 | xargs -0 cat >/dev/null"
+    numbers = {"unpacked/s": took("tar", "-xf", tar, "-C", tree)}
+    numbers["read/s"] = took("sh", "-c", read)
+    # A mount has written them out by then, and what the kernel knew of names has expired.
+    for name, words in (("read later/s", ("sh", "-c", read)), ("listed/s", ("ls", "-lR", tree)),
+                        ("removed/s", ("rm", "-r", tree))):
+        time.sleep(4)
+        numbers[name] = took(*words, stdout=subprocess.DEVNULL)
+    return {name: FILES / seconds for name, seconds in numbers.items()}
+
+
+CRATE = """[package]
+name = "small"
+version = "0.1.0"
+edition = "2021"
+"""
+
+
+def programs(directory, _):
+    """A clone, a build, a copy of a tree, a database in one file, and a new cluster."""
+    path = lambda *names: os.path.join(directory, *names)  # noqa: E731
+    made = os.path.join(CACHE, "speed-repository")
+    if not os.path.exists(made):
+        tree = made + ".new"
+        shutil.rmtree(tree, ignore_errors=True)
+        os.makedirs(tree)
+        run("tar", "-xf", archive(), "-C", tree)
+        git = ("git", "-C", tree, "-c", "user.name=judge", "-c", "user.email=judge@localhost")
+        run("git", "init", "-q", tree)
+        run(*git, "add", "-A")
+        run(*git, "commit", "-q", "-m", "all")
+        os.rename(tree, made)
+    numbers = {"git clone, s": took("git", "clone", "-q", "--no-hardlinks", made, path("clone"))}
+    numbers["rsync, s"] = took("rsync", "-a", "--exclude=.git", made + "/", path("copy"))
+    os.makedirs(path("crate", "src"))
+    with open(path("crate", "Cargo.toml"), "w") as file:
+        file.write(CRATE)
+    modules = range(60)
+    for module in modules:
+        with open(path("crate", "src", f"m{module}.rs"), "w") as file:
+            file.write("#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]\n"
+                       f"pub struct S{module} {{ a: Vec<String>, b: Option<u64> }}\n")
+    with open(path("crate", "src", "main.rs"), "w") as file:
+        file.write("".join(f"pub mod m{module};\n" for module in modules) + "fn main() {}\n")
+    build = ("cargo", "build", "-q", "--offline", "--target-dir", path("crate", "target"))
+    environment = {name: value for name, value in os.environ.items() if "CARGO_" not in name}
+    numbers["cargo build, s"] = took(*build, cwd=path("crate"), env=environment)
+    numbers["SQLite, s"] = took(sqlite, path("database"))
+    server = Server(path("cluster"))
+    try:
+        numbers["initdb, s"] = took(server.create)
+    finally:
+        server.end()
+    return numbers
+
+
+def sqlite(path):
+    """Transactions, an index, changes of each row and a vacuum, as an application makes them."""
+    chance, base = random.Random(5), sqlite3.connect(path, isolation_level=None)
+    base.execute("create table t (a integer primary key, b integer, c text)")
+    for number in range(200):
+        base.execute("begin")
+        base.executemany("insert into t (b, c) values (?, ?)",
+                         [(chance.randrange(1 << 30), chance.randbytes(40).hex())
+                          for _ in range(500 if number % 10 == 0 else 5)])
+        base.execute("commit")
+    base.execute("create index i on t (b)")
+    base.execute("update t set c = c || b")
+    base.execute("delete from t where b % 3 = 0")
+    base.execute("vacuum")
+    base.close()
+
+
+LARGE = 1 << 30
+
+
+def large_file(directory, _):
+    """1 GiB: written, read from the disk and from the cache; random reads, 32 at once."""
+    path, data, buffer = os.path.join(directory, "large"), os.urandom(MIB), bytearray(MIB)
+
+    def write():
+        with open(path, "wb", buffering=0) as file:
+            for _ in range(LARGE // MIB):
+                file.write(data)
+            os.fsync(file.fileno())
+
+    def read():
+        with open(path, "rb", buffering=0) as file:
+            while file.readinto(buffer):
+                pass
+
+    numbers = {"write MiB/s": took(write)}
+    # A mount closes it, and lets the kernel read it.
+    time.sleep(4)
+    run("sh", "-c", "sync; echo 3 >/proc/sys/vm/drop_caches")
+    numbers["read from disk MiB/s"] = took(read)
+    numbers["read from cache MiB/s"] = min(took(read) for _ in range(2))
+    numbers = {name: 1024 / seconds for name, seconds in numbers.items()}
+    fio = ["fio", "--name=r", f"--filename={path}", "--rw=randread", "--bs=4k", "--ioengine=libaio",
+           "--iodepth=32", "--time_based", "--runtime=3", "--output-format=terse",
+           "--terse-version=3", "--randrepeat=1", "--allow_mounted_write=0", "--readonly"]
+    numbers["random reads, 32 deep, 1/s"] = float(run(*fio).split(";")[7])
+    return numbers
+
+
 def pgbench(directory, memory):
     """pgbench beside a large sequential writer."""
     server = Server(os.path.join(directory, "data"))
@@ -146,7 +268,8 @@ def pgbench(directory, memory):
 
 
 LOADS = {"random": random_writes, "syncs": small_syncs, "sequential": sequential,
-         "untar": untar, "pgbench": pgbench}
+         "untar": untar, "pgbench": pgbench, "files": small_files, "programs": programs,
+         "large": large_file}
 
 if __name__ == "__main__":
     name, directory, memory = sys.argv[1:]

@@ -1,3 +1,5 @@
+use rustix::fs::openat;
+
 use super::*;
 
 fn path_only(path: &Path) -> OwnedFd {
@@ -15,7 +17,7 @@ fn an_object_has_one_node_until_each_lookup_is_forgotten() {
     let enter = |path| {
         let descriptor = path_only(path);
         let status = fstat(&descriptor).unwrap();
-        nodes.enter(descriptor, &status, 1)
+        nodes.enter(descriptor, &status, 1).0
     };
     let node = enter(&file);
     assert_eq!(enter(&link).number, node.number);
@@ -36,7 +38,7 @@ fn a_removed_file_has_no_node_and_its_number_is_not_used_until_it_is_forgotten()
     std::fs::write(&path, b"").unwrap();
     let descriptor = path_only(&path);
     let status = fstat(&descriptor).unwrap();
-    let node = nodes.enter(descriptor, &status, 2);
+    let (node, _) = nodes.enter(descriptor, &status, 2);
     let (number, identity) = (node.number, node.identity);
     nodes.release_removed(Arc::clone(&node));
     assert!(nodes.get(number).is_ok(), "a request uses it");

@@ -25,7 +25,7 @@ fn mount(directory: &Path) -> Mount {
 fn node(mount: &Mount, path: &Path) -> Arc<Node> {
     let descriptor = openat(CWD, path, OFlags::PATH, Mode::empty()).unwrap();
     let status = rustix::fs::fstat(&descriptor).unwrap();
-    mount.nodes.enter(descriptor, &status, 1)
+    mount.nodes.enter(descriptor, &status, 1).0
 }
 
 /// The node of a new file with this content.

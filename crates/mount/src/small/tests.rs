@@ -13,7 +13,7 @@ fn refuse(_: Held<'_>) -> io::Result<()> {
 fn stack() -> Arc<Stack> {
     let engine =
         Engine::start(Options { cache_bytes: Some(16 << 20), ..Options::default() }).unwrap();
-    Arc::new(Stack { engine, room: Room::beside(16 << 20) })
+    Arc::new(Stack::new(engine, 16 << 20))
 }
 
 fn small(stack: &Arc<Stack>, path: &Path) -> Small {

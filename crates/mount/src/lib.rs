@@ -5,9 +5,10 @@
 //!
 //! A request of the kernel takes this way: `filesystem` decodes it; `names` changes directories,
 //! `attributes` answers and sets attributes, `content` reads and writes. Each file, directory or
-//! other object that the kernel knows is a `Node` in the table of `node`, and `in_place` makes calls
-//! that need a path of it. Its open files and what the source does not show yet are in `open_file`.
-//! `appends` has the order of appends, `accessed` the time of reads. `small` has new small files, which are not in the engine;
+//! other object that the kernel knows is a `Node` in the table of `node`, and `in_place` makes
+//! calls that need a path of it. Its open files and what the source does not show yet are in
+//! `open_file`. `appends` has the order of appends, `accessed` the time of reads. `small` has new
+//! small files, which are not in the engine;
 //! `passed` has files that are open past it, and those that the kernel reads itself. `settle` ends
 //! the use of files that nobody has open, `durable` syncs all, and `forgetting` ends the use of
 //! names. `caller` takes the identity of the calling process, and `rights` applies the rules that

@@ -27,14 +27,17 @@
 //! these [`Pace::has_room`] leaves some to the others by dynamic thresholds (Choudhury and Hahne,
 //! IEEE/ACM Transactions on Networking 6, 1998): a device may hold a multiple of the free slots.
 
+mod bound;
 mod phase;
 mod window;
 
 use std::time::Duration;
 
+pub use bound::Bound;
 use forebay_block::limits::{PAGE, REQUEST_COST_BYTES};
 use forebay_block::{Class, Moment};
-use phase::Phase;
+use phase::{AS_GOOD, FIRST_PAUSE, FIRST_STEP, FIRST_WORTH, LONGEST_PAUSE, MOST_STRETCH};
+use phase::{Phase, STEP, WORTH};
 use window::{Load, Window};
 
 use crate::meter::Work;
@@ -50,9 +53,6 @@ const FIRST_REQUESTS: u64 = FIRST_ROOM / (PAGE as u64 + REQUEST_COST_BYTES) + 1;
 /// A device may hold this many times the free slots.
 const TIMES_FREE: usize = 4;
 
-/// Flushes that the set time is longer by.
-const FLUSHES: u32 = 2;
-
 /// A window closes when this many requests have ended, a flight's worth of them, and the set time
 /// has passed.
 const WINDOW_REQUESTS: u64 = 8;
@@ -64,35 +64,6 @@ const SETTLING_FLIGHTS: u64 = 2;
 
 /// The same while a far device is new: a wrong step is taken back by a later trial.
 const FIRST_COMPARED_FLIGHTS: u64 = 4;
-
-/// One step then, and how much more the device must do to have it.
-const FIRST_STEP: f64 = 2.0;
-const FIRST_WORTH: f64 = 1.4;
-
-/// How much more, or less, a trial has in flight, and one step of the stretch is.
-const STEP: f64 = 1.5;
-
-/// The largest stretch: some 50 ms of work at the default time.
-const MOST_STRETCH: f64 = 25.6;
-
-/// A device must do this much more to have half as much again in flight.
-const WORTH: f64 = 1.08;
-
-/// A device may do this much less with a third less in flight, and that is kept.
-const AS_GOOD: f64 = 0.97;
-
-/// Windows between two trials, at first and at most.
-const FIRST_PAUSE: u32 = 8;
-const LONGEST_PAUSE: u32 = 256;
-
-/// Limit of the work in flight to a device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Bound {
-    /// As much work as the device does in this time, as measured (100 us to 1 s).
-    Time(Duration),
-    /// This many requests of a class, of any size (1 to 112); kept for comparison.
-    Depth(usize),
-}
 
 /// Limit of the flight to one device, with the measured rate.
 #[derive(Debug)]
@@ -175,18 +146,6 @@ impl Pace {
         }
     }
 
-    /// Returns the time that the flight keeps the device busy for.
-    fn time(&self) -> Option<Duration> {
-        match self.bound {
-            Bound::Time(time) => Some(self.with_flushes(time)),
-            Bound::Depth(_) => None,
-        }
-    }
-
-    fn with_flushes(&self, time: Duration) -> Duration {
-        time + FLUSHES * self.flush
-    }
-
     /// Sets the bound.
     pub fn set_bound(&mut self, bound: Bound) {
         self.bound = bound;
@@ -207,12 +166,11 @@ impl Pace {
         let own = self.load[class as usize];
         let cost = if class == Class::Waited { own.cost } else { self.cost() };
         own.requests < free_slots.saturating_mul(TIMES_FREE)
-            && match self.bound {
+            && match self.bound.beside(self.flush) {
                 Bound::Depth(depth) => own.requests < depth,
                 // Half of the next one, so that the flight is neither more nor less than its room
                 // on average.
                 Bound::Time(time) => {
-                    let time = self.with_flushes(time);
                     own.requests < LEAST_REQUESTS || cost + self.last / 2 < self.room(time)
                 }
             }
@@ -263,7 +221,10 @@ impl Pace {
         }
         self.window.add(ended);
         self.try_on(ended);
-        let least = self.time().map_or(1_000_000, |time| time.as_nanos() as u64);
+        let least = match self.bound.beside(self.flush) {
+            Bound::Time(time) => time.as_nanos() as u64,
+            Bound::Depth(_) => 1_000_000,
+        };
         let requests = WINDOW_REQUESTS.max(self.requests() as u64);
         if self.window.requests < requests || self.window.nanoseconds < least.max(1) {
             return false;
@@ -377,7 +338,7 @@ impl Pace {
     /// Begins to double the flight if requests took longer than the set time in the first flight,
     /// which is small.
     fn double_if_far(&mut self) {
-        let Some(time) = self.time() else { return };
+        let Bound::Time(time) = self.bound.beside(self.flush) else { return };
         let first = FIRST_ROOM.max(LEAST_REQUESTS as u64 * self.last);
         if self.rate * time.as_nanos() as f64 <= first as f64 {
             self.phase = Phase::First { before: 0.0 };

@@ -1,5 +1,25 @@
 //! Phases of the trials of a flight.
 
+/// One step while a far device is new, and how much more the device must do to have it.
+pub(super) const FIRST_STEP: f64 = 2.0;
+pub(super) const FIRST_WORTH: f64 = 1.4;
+
+/// The largest stretch: some 50 ms of work at the default time.
+pub(super) const MOST_STRETCH: f64 = 25.6;
+
+/// A device must do this much more to have half as much again in flight.
+pub(super) const WORTH: f64 = 1.08;
+
+/// A device may do this much less with a third less in flight, and that is kept.
+pub(super) const AS_GOOD: f64 = 0.97;
+
+/// How much more, or less, a trial has in flight, and one step of the stretch is.
+pub(super) const STEP: f64 = 1.5;
+
+/// Windows between two trials, at first and at most.
+pub(super) const FIRST_PAUSE: u32 = 8;
+pub(super) const LONGEST_PAUSE: u32 = 256;
+
 /// Phase of the trials.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Phase {

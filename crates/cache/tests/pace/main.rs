@@ -1,6 +1,8 @@
 //! The flight of a device against a model of the device: it does what a deep queue would, in about
 //! the set time.
 
+mod device;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
@@ -10,74 +12,13 @@ use forebay_cache::writeback::pace::{Bound, LEAST_REQUESTS, Pace};
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 
+use device::{Device, Profile};
+
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const SECOND: u64 = 1_000_000_000;
 const SLOTS: usize = 112;
 const TIME: Duration = Duration::from_millis(2);
-
-/// A device in closed form: a request holds one of its units for the latency, then moves over a
-/// link that carries one at a time.
-#[derive(Clone, Copy, Debug)]
-struct Profile {
-    units: usize,
-    /// Nanoseconds at a unit.
-    latency: u64,
-    /// Bytes the link moves in a second.
-    bandwidth: u64,
-    /// Nanoseconds between two on the link, at least.
-    gap: u64,
-}
-
-impl Profile {
-    /// Nanoseconds of one request among very many.
-    fn period(&self, bytes: u64) -> u64 {
-        let moving = self.moving(bytes);
-        moving.max((self.latency + moving).div_ceil(self.units as u64)).max(1)
-    }
-
-    fn moving(&self, bytes: u64) -> u64 {
-        (u128::from(bytes) * u128::from(SECOND) / u128::from(self.bandwidth)) as u64 + self.gap
-    }
-}
-
-#[derive(Debug)]
-struct Device {
-    profile: Profile,
-    /// When each unit is free.
-    units: BinaryHeap<Reverse<u64>>,
-    link_free: u64,
-    /// Duration of a flush, and of the time from its end to the next one; when that begins.
-    flush: u64,
-    next_flush: u64,
-}
-
-impl Device {
-    fn new(profile: Profile) -> Self {
-        let units = (0..profile.units).map(|_| Reverse(0)).collect();
-        Self { profile, units, link_free: 0, flush: 0, next_flush: u64::MAX }
-    }
-
-    fn change(&mut self, profile: Profile, now: u64) {
-        self.profile = profile;
-        self.units = (0..profile.units).map(|_| Reverse(now)).collect();
-    }
-
-    /// When a request sent now ends.
-    fn send(&mut self, bytes: u64, now: u64) -> u64 {
-        let Reverse(free) = self.units.pop().expect("a unit");
-        let served = now.max(free) + self.profile.latency;
-        while self.next_flush <= served.max(self.link_free) {
-            // The device moves nothing meanwhile.
-            self.link_free = self.link_free.max(self.next_flush) + self.flush;
-            self.next_flush = self.link_free + self.flush;
-        }
-        let end = served.max(self.link_free) + self.profile.moving(bytes);
-        self.link_free = end;
-        self.units.push(Reverse(end));
-        end
-    }
-}
 
 /// Writes as fast as it may.
 #[derive(Debug)]
@@ -345,8 +286,8 @@ fn contract_15_the_flight_halves_beside_small_syncs_and_comes_back() {
     assert_eq!(again, full);
 }
 
-/// A device that flushes half of the time for others, with a flight of this time. The pace knows how
-/// long a flush takes, or not.
+/// A device that flushes half of the time for others, with a flight of this time. The pace knows
+/// the duration of a flush, or not.
 fn beside_flushes(profile: Profile, flush: Duration, time: Duration, is_known: bool) -> Seen {
     let mut run = Run::new(profile, Bound::Time(time));
     (run.device.flush, run.device.next_flush) = (flush.as_nanos() as u64, run.now);

@@ -5,6 +5,10 @@ use std::time::Duration;
 /// Flushes that the set time is longer by.
 const FLUSHES: u32 = 2;
 
+/// Longest duration that counts: a flush that waits for the flight would make it longer, again and
+/// again.
+const LONGEST: Duration = Duration::from_millis(5);
+
 /// Limit of the work in flight to a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bound {
@@ -18,8 +22,24 @@ impl Bound {
     /// Returns the bound beside callers who sync, on a device that takes this long for a flush.
     pub(super) fn beside(self, flush: Duration) -> Self {
         match self {
-            Self::Time(time) => Self::Time(time + FLUSHES * flush),
+            Self::Time(time) => Self::Time(time + FLUSHES * flush.min(LONGEST)),
             Self::Depth(depth) => Self::Depth(depth),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contract_15_a_flush_that_waits_for_the_flight_does_not_make_it_longer_for_ever() {
+        let [mut flush, time] = [2, 4].map(Duration::from_millis);
+        for _ in 0..100 {
+            let Bound::Time(beside) = Bound::Time(time).beside(flush) else { unreachable!() };
+            assert!(beside <= time + Duration::from_millis(10));
+            flush += beside / 2;
+        }
+        assert_eq!(Bound::Depth(7).beside(flush), Bound::Depth(7));
     }
 }

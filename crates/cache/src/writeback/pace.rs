@@ -127,22 +127,15 @@ impl Pace {
         }
     }
 
-    /// Sets whether callers wait for small requests to the device now, which queue behind the
-    /// flight. It then holds half of its time, without a stretch.
-    pub fn set_yielding(&mut self, yields: bool) {
-        if std::mem::replace(&mut self.yields, yields) != yields {
+    /// Sets whether callers sync few pages now, whose requests queue behind the flight, and the
+    /// duration of a flush. The flight then holds half of its time, without a stretch.
+    pub fn set_syncs(&mut self, flush: Option<Duration>) {
+        self.flush = flush.unwrap_or_default();
+        if std::mem::replace(&mut self.yields, flush.is_some()) != flush.is_some() {
             // A trial compares flights of two sizes, not of three.
             self.phase = Phase::Rest(self.pause);
             self.compared = Window::default();
             self.phase_requests = 0;
-        }
-    }
-
-    /// Sets the duration of a flush of the device: zero if callers do not sync.
-    pub fn set_flush(&mut self, flush: Duration) {
-        // The phases of a trial must differ by the step alone.
-        if matches!(self.phase, Phase::Rest(_) | Phase::First { .. }) {
-            self.flush = flush;
         }
     }
 

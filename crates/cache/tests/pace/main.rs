@@ -270,8 +270,8 @@ fn contract_15_the_flight_halves_beside_small_syncs_and_comes_back() {
     while pace.requests_of(Class::Background) > 0 {
         pace.ended(Class::Background, MIB, MIB);
     }
-    let fill = |pace: &mut Pace, yields| {
-        pace.set_yielding(yields);
+    let fill = |pace: &mut Pace, yields: bool| {
+        pace.set_syncs(yields.then_some(Duration::ZERO));
         let mut sent = 0;
         while pace.has_room(Class::Background, SLOTS) {
             pace.sent(Class::Background, MIB, now);
@@ -291,8 +291,7 @@ fn contract_15_the_flight_halves_beside_small_syncs_and_comes_back() {
 fn beside_flushes(profile: Profile, flush: Duration, time: Duration, is_known: bool) -> Seen {
     let mut run = Run::new(profile, Bound::Time(time));
     (run.device.flush, run.device.next_flush) = (flush.as_nanos() as u64, run.now);
-    run.pace.set_yielding(true);
-    run.pace.set_flush(if is_known { flush } else { Duration::ZERO });
+    run.pace.set_syncs(Some(if is_known { flush } else { Duration::ZERO }));
     let size = |number| (32 + 32 * (number % 7)) * KIB;
     run.go_with(size, SECOND);
     run.go_with(size, SECOND)

@@ -272,10 +272,9 @@ impl Writeback {
     pub(super) fn has_room(&mut self, volume: usize, class: Class) -> bool {
         let free = free_slots(&self.flights, class);
         let flight = &mut self.flights[volume];
-        let syncs = flight.volume.has_small_syncs();
-        flight.pace.set_yielding(syncs);
-        flight.pace.set_flush(if syncs { flight.volume.flush() } else { Duration::ZERO });
-        self.queue.room() > 0 && self.flights[volume].pace.has_room(class, free)
+        let syncs = flight.volume.has_small_syncs().then(|| flight.volume.flush());
+        flight.pace.set_syncs(syncs);
+        self.queue.room() > 0 && flight.pace.has_room(class, free)
     }
 
     /// Returns whether background requests may be sent to some file system.

@@ -78,6 +78,9 @@ fn reported(mounted: &Mounted) -> String {
     if mounted.passes {
         line += "; the kernel reads files without unwritten data itself";
     }
+    if mounted.in_rings {
+        line += "; requests come over io_uring";
+    }
     line
 }
 

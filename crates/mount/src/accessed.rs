@@ -16,11 +16,10 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
-use fuser::FileAttr;
 use rustix::fs::{IFlags, StatVfsMountFlags, fstatvfs, ioctl_getflags};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::attributes;
+use crate::attributes::{self, Attributes};
 use crate::limits::READS_LOOKED_AT;
 use crate::node::Node;
 use crate::open_file::OpenFile;
@@ -62,10 +61,10 @@ fn look(file: &OpenFile) -> io::Result<()> {
     Ok(())
 }
 
-fn is_old(attributes: &FileAttr) -> bool {
-    let FileAttr { atime, mtime, ctime, .. } = *attributes;
-    let is_aged = || SystemTime::now().duration_since(atime).is_ok_and(|age| age >= OLD);
-    atime <= mtime || atime <= ctime || is_aged()
+fn is_old(attributes: &Attributes) -> bool {
+    let Attributes { accessed, modified, changed, .. } = *attributes;
+    let is_aged = || SystemTime::now().duration_since(accessed).is_ok_and(|age| age >= OLD);
+    accessed <= modified || accessed <= changed || is_aged()
 }
 
 /// Returns whether a read moves the time of access in the source.

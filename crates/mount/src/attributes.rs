@@ -6,23 +6,42 @@ use std::io;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use fuser::{FileAttr, INodeNo, TimeOrNow};
 use rustix::buffer::spare_capacity;
-use rustix::fs::{Gid, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW, Uid, XattrFlags};
+use rustix::fs::XattrFlags;
+use rustix::fs::{FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW, Uid};
 
 use crate::caller::Caller;
 use crate::data::Access;
-use crate::kind::kind;
 use crate::mounted::Mount;
 use crate::node::Node;
 use crate::open_file::OpenFile;
 use crate::passed::open_for;
 use crate::rights::{self, ACCESS_LIST, CAPABILITY};
 use crate::settle;
-use crate::times::{changed_at, time, timespec};
+use crate::times::{Wish, changed_at, time, timespec};
 
 /// Bytes of a block of `st_blocks`.
 const BLOCK: u64 = 512;
+
+/// The attributes of an object.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attributes {
+    pub(crate) number: u64,
+    pub(crate) size: u64,
+    /// Blocks of 512 bytes.
+    pub(crate) blocks: u64,
+    pub(crate) accessed: SystemTime,
+    pub(crate) modified: SystemTime,
+    pub(crate) changed: SystemTime,
+    pub(crate) kind: FileType,
+    pub(crate) permissions: u32,
+    pub(crate) links: u32,
+    pub(crate) user: u32,
+    pub(crate) group: u32,
+    /// The device that a node stands for, as the protocol encodes it.
+    pub(crate) device: u32,
+    pub(crate) block_bytes: u32,
+}
 
 /// Attributes that a request sets.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,8 +50,8 @@ pub(crate) struct Wanted {
     pub(crate) user: Option<u32>,
     pub(crate) group: Option<u32>,
     pub(crate) size: Option<u64>,
-    pub(crate) accessed: Option<TimeOrNow>,
-    pub(crate) modified: Option<TimeOrNow>,
+    pub(crate) accessed: Option<Wish>,
+    pub(crate) modified: Option<Wish>,
 }
 
 impl Wanted {
@@ -43,7 +62,7 @@ impl Wanted {
 }
 
 /// The attributes of a node as its file system call would find them on a plain file system.
-pub(crate) fn of(node: &Node) -> io::Result<FileAttr> {
+pub(crate) fn of(node: &Node) -> io::Result<Attributes> {
     // Before the source is asked, which has all pages only once a close is over.
     let (open, closing_size) = {
         let state = node.state();
@@ -55,49 +74,45 @@ pub(crate) fn of(node: &Node) -> io::Result<FileAttr> {
 
 /// The attributes of a node by a status of the source: of one that was not known at that moment, or
 /// that has no data.
-pub(crate) fn by(node: &Node, status: &Stat) -> FileAttr {
+pub(crate) fn by(node: &Node, status: &Stat) -> Attributes {
     shown(node, status, None)
 }
 
 /// Returns attributes without anything but the number and the kind.
-pub(crate) fn nothing_but(inode: u64, kind: fuser::FileType) -> FileAttr {
-    FileAttr {
-        ino: INodeNo(inode),
+pub(crate) fn nothing_but(inode: u64, kind: FileType) -> Attributes {
+    Attributes {
+        number: inode,
         size: 0,
         blocks: 0,
-        atime: UNIX_EPOCH,
-        mtime: UNIX_EPOCH,
-        ctime: UNIX_EPOCH,
-        crtime: UNIX_EPOCH,
+        accessed: UNIX_EPOCH,
+        modified: UNIX_EPOCH,
+        changed: UNIX_EPOCH,
         kind,
-        perm: 0,
-        nlink: 1,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        blksize: 4096,
-        flags: 0,
+        permissions: 0,
+        links: 1,
+        user: 0,
+        group: 0,
+        device: 0,
+        block_bytes: 4096,
     }
 }
 
 /// The attributes by the answer of the source, and the size of an open file.
-fn shown(node: &Node, status: &Stat, size: Option<u64>) -> FileAttr {
-    let mut attributes = FileAttr {
-        ino: INodeNo(node.number),
+fn shown(node: &Node, status: &Stat, size: Option<u64>) -> Attributes {
+    let mut attributes = Attributes {
+        number: node.number,
         size: status.st_size.cast_unsigned(),
         blocks: status.st_blocks.cast_unsigned(),
-        atime: time(status.st_atime, status.st_atime_nsec),
-        mtime: time(status.st_mtime, status.st_mtime_nsec),
-        ctime: changed_at(status),
-        crtime: UNIX_EPOCH,
-        kind: kind(node.kind),
-        perm: (status.st_mode & 0o7777) as u16,
-        nlink: u32::try_from(status.st_nlink).unwrap_or(u32::MAX),
-        uid: status.st_uid,
-        gid: status.st_gid,
-        rdev: encoded(status.st_rdev),
-        blksize: u32::try_from(status.st_blksize).unwrap_or(4096),
-        flags: 0,
+        accessed: time(status.st_atime, status.st_atime_nsec),
+        modified: time(status.st_mtime, status.st_mtime_nsec),
+        changed: changed_at(status),
+        kind: node.kind,
+        permissions: status.st_mode & 0o7777,
+        links: u32::try_from(status.st_nlink).unwrap_or(u32::MAX),
+        user: status.st_uid,
+        group: status.st_gid,
+        device: encoded(status.st_rdev),
+        block_bytes: u32::try_from(status.st_blksize).unwrap_or(4096),
     };
     if !node.is_file() {
         return attributes;
@@ -107,19 +122,19 @@ fn shown(node: &Node, status: &Stat, size: Option<u64>) -> FileAttr {
     }
     let state = node.state();
     if let Some(accessed) = state.accessed {
-        attributes.atime = accessed;
+        attributes.accessed = accessed;
     }
     if let Some(written) = state.written {
-        attributes.mtime = written;
-        attributes.ctime = attributes.ctime.max(written);
+        attributes.modified = written;
+        attributes.changed = attributes.changed.max(written);
         // As ext4 and XFS, which count blocks that are written but not allocated yet.
         let whole = attributes.size.next_multiple_of(4096) / BLOCK;
         let most = attributes.blocks.saturating_add(state.written_bytes.div_ceil(BLOCK));
         attributes.blocks = attributes.blocks.max(whole.min(most));
     } else if let Some((source, shown)) = state.shown
-        && source == attributes.ctime
+        && source == attributes.changed
     {
-        attributes.ctime = shown;
+        attributes.changed = shown;
     }
     attributes
 }
@@ -136,18 +151,18 @@ pub(crate) fn device(encoded: u32) -> u64 {
     rustix::fs::makedev(major, minor)
 }
 
-fn wanted_time(time: Option<TimeOrNow>) -> Timespec {
+fn wanted_time(time: Option<Wish>) -> Timespec {
     match time {
-        Some(TimeOrNow::Now) => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
-        Some(TimeOrNow::SpecificTime(time)) => timespec(Some(time)),
+        Some(Wish::Now) => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
+        Some(Wish::At(time)) => timespec(Some(time)),
         None => timespec(None),
     }
 }
 
-fn moment(time: TimeOrNow) -> SystemTime {
+fn moment(time: Wish) -> SystemTime {
     match time {
-        TimeOrNow::SpecificTime(time) => time,
-        TimeOrNow::Now => SystemTime::now(),
+        Wish::At(time) => time,
+        Wish::Now => SystemTime::now(),
     }
 }
 
@@ -196,7 +211,7 @@ impl Mount {
         open: Option<Arc<OpenFile>>,
         wanted: &Wanted,
         caller: &Caller,
-    ) -> io::Result<FileAttr> {
+    ) -> io::Result<Attributes> {
         // `chown` to the same user and group arrives as a change of nothing.
         let has_owner = wanted.user.is_some() || wanted.group.is_some();
         let before = (has_owner || wanted.is_nothing()).then(|| node.status()).transpose()?;
@@ -232,8 +247,8 @@ impl Mount {
     fn set_times(
         &self,
         node: &Arc<Node>,
-        accessed: Option<TimeOrNow>,
-        modified: Option<TimeOrNow>,
+        accessed: Option<Wish>,
+        modified: Option<Wish>,
     ) -> io::Result<()> {
         let (unsettled, is_adopted) = {
             let state = node.state();

@@ -6,12 +6,12 @@ use std::io;
 use std::sync::OnceLock;
 
 use forebay_uring::detached;
-use fuser::{Request, WriteFlags};
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
 use crate::limits::DESCRIPTORS;
+use crate::wire::{Request, write};
 
 /// `PR_SET_IO_FLUSHER` of `linux/prctl.h`.
 const SET_IO_FLUSHER: libc::c_int = 57;
@@ -49,16 +49,15 @@ pub(crate) enum GroupBit {
 }
 
 impl Caller {
-    pub(crate) fn of(request: &Request) -> Self {
-        let (user, group) = (request.uid(), request.gid());
-        Self { user, group, process: request.pid(), loses_bits: false }
+    pub(crate) fn of(request: &Request<'_>) -> Self {
+        let Request { user, group, process, .. } = *request;
+        Self { user, group, process, loses_bits: false }
     }
 
     /// The caller of a write. `None` for pages of a map: a store through one removes no bits.
-    pub(crate) fn of_write(request: &Request, kind: WriteFlags) -> Option<Self> {
-        let loses_bits = kind.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        let caller = Self { loses_bits, ..Self::of(request) };
-        (!kind.contains(WriteFlags::FUSE_WRITE_CACHE)).then_some(caller)
+    pub(crate) fn of_write(request: &Request<'_>, flags: u32) -> Option<Self> {
+        let caller = Self { loses_bits: flags & write::KILL_BITS != 0, ..Self::of(request) };
+        (flags & write::CACHE == 0).then_some(caller)
     }
 
     /// This process.

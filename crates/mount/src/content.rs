@@ -1,6 +1,5 @@
 //! Open files: reads, writes, syncs and space.
 
-use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,11 +14,6 @@ use crate::node::Node;
 use crate::open_file::OpenFile;
 use crate::passed::{Pass, open_as_asked, open_for};
 use crate::settle;
-
-thread_local! {
-    /// Memory for what a request reads. Each serving thread reads for one request at a time.
-    static MEMORY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
 
 impl Mount {
     /// Opens a file with the flags of the kernel. `pass` gives it to the kernel, if that can read
@@ -87,25 +81,6 @@ impl Mount {
         }
     }
 
-    /// Reads with the flags of the descriptor, and passes what was read on.
-    pub(crate) fn read_file<T>(
-        &self,
-        file: &OpenFile,
-        flags: i32,
-        offset: u64,
-        bytes: usize,
-        pass_on: impl FnOnce(io::Result<&[u8]>) -> T,
-    ) -> T {
-        MEMORY.with_borrow_mut(|memory| {
-            let bytes = bytes.min(REQUEST_BYTES as usize);
-            if memory.len() < bytes {
-                memory.resize(bytes, 0);
-            }
-            let read = file.read(&mut memory[..bytes], offset, flags);
-            pass_on(read.map(|read| &memory[..read]))
-        })
-    }
-
     /// Writes, and returns the number of bytes; durably, if the file was opened so. Without a
     /// caller, pages of a map are written.
     pub(crate) fn write_file(
@@ -171,16 +146,14 @@ impl Mount {
     ) -> io::Result<u64> {
         self.drop_privileges(to, caller)?;
         let bytes = bytes.min(COPY_BYTES);
+        let mut memory = vec![0; bytes.min(REQUEST_BYTES.into()) as usize];
         let mut done = 0;
         while done < bytes {
             let piece = (bytes - done).min(REQUEST_BYTES.into()) as usize;
-            let copied = self.read_file(from, 0, offset_from + done, piece, |read| {
-                let read = read?;
-                Ok::<_, io::Error>(to.write(read, offset_to + done)? as u64)
-            });
-            match copied {
+            let read = from.read(&mut memory[..piece], offset_from + done, 0);
+            match read.and_then(|read| to.write(&memory[..read], offset_to + done)) {
                 Ok(0) => break,
-                Ok(copied) => done += copied,
+                Ok(copied) => done += copied as u64,
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
             }
@@ -242,7 +215,8 @@ mod tests {
         let (engine, mount) = mount(directory.path());
         let file = open(&mount, &directory.path().join("file"), OFlags::RDWR);
         let to = open(&mount, &directory.path().join("to"), OFlags::RDWR);
-        mount.read_file(&file, 0, 0, 5, |read| assert_eq!(read.unwrap(), b"hello"));
+        let mut read = [0; 5];
+        assert_eq!((file.read(&mut read, 0, 0).unwrap(), &read), (5, b"hello"));
         engine.shutdown(Duration::from_secs(10)).unwrap();
         assert!(file.node.state().written.is_none());
         mount.write_file(&file, 0, b"world", (0, None)).unwrap_err();

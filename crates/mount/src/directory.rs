@@ -7,20 +7,19 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fuser::{INodeNo, ReplyDirectory};
 use rustix::fs::{AtFlags, FileType, OFlags, RawDir, SeekFrom, statat};
 
 use crate::data::Sync;
-use crate::kind::kind;
 use crate::limits::DIRECTORY_BYTES;
 use crate::node::Node;
+use crate::reply::Reply;
 
 /// An entry of a directory.
 pub(crate) struct Entry<'a> {
     pub(crate) inode: u64,
     /// Position of the next one.
     pub(crate) next: u64,
-    pub(crate) kind: fuser::FileType,
+    pub(crate) kind: FileType,
     pub(crate) name: &'a OsStr,
 }
 
@@ -41,10 +40,10 @@ impl OpenDirectory {
         Ok(Self { node, descriptor: Mutex::new(descriptor) })
     }
 
-    /// Adds entries from a position on until the reply is full.
-    pub(crate) fn read(&self, position: u64, reply: &mut ReplyDirectory) -> io::Result<()> {
+    /// Adds entries from a position on, until the reply has this many bytes or is full.
+    pub(crate) fn read(&self, position: u64, most: u32, reply: &mut Reply<'_>) -> io::Result<()> {
         self.each(position, DIRECTORY_BYTES, |Entry { inode, next, kind, name }| {
-            Ok(reply.add(INodeNo(inode), next, kind, name))
+            Ok(!reply.entry(most, (inode, next), kind, name)?)
         })
     }
 
@@ -63,7 +62,7 @@ impl OpenDirectory {
         while let Some(entry) = entries.next() {
             let entry = entry?;
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
-            let kind = kind(match entry.file_type() {
+            let kind = match entry.file_type() {
                 FileType::Unknown => {
                     let status = statat(&*descriptor, name, AtFlags::SYMLINK_NOFOLLOW);
                     status.map_or(FileType::RegularFile, |status| {
@@ -71,7 +70,7 @@ impl OpenDirectory {
                     })
                 }
                 known => known,
-            });
+            };
             let (inode, next) = (entry.ino(), entry.next_entry_cookie());
             if add(Entry { inode, next, kind, name })? {
                 break;

@@ -218,7 +218,7 @@ mod tests {
         let (engine, mount) = adopted(directory.path());
         let node = mount.nodes.all().into_iter().find(|node| node.is_file()).unwrap();
         let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
-        let modified = Some(fuser::TimeOrNow::SpecificTime(then));
+        let modified = Some(crate::times::Wish::At(then));
         let wanted = Wanted { modified, ..Wanted::default() };
         mount.set_attributes(&node, None, &wanted, &Caller::here()).unwrap();
         engine.shutdown(Duration::from_secs(10)).unwrap();

@@ -1,19 +1,12 @@
-//! The requests of the kernel. Each method decodes one, has it done, and replies.
+//! The requests of the kernel: each is taken apart, carried out, and answered.
 
-use std::ffi::OsStr;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
 
-use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, INodeNo,
-    IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
-};
-use rustix::fs::{AtFlags, FallocateFlags, FileType, OFlags, XattrFlags};
+use forebay_uring::fuse::Backing;
+use rustix::fs::{AtFlags, FallocateFlags, FileType, OFlags, RenameFlags, XattrFlags};
 
 use crate::attributes::{self, Wanted};
 use crate::caller::Caller;
@@ -22,379 +15,270 @@ use crate::directory::OpenDirectory;
 use crate::mounted::Mount;
 use crate::node::Node;
 use crate::passed::Pass;
-use crate::reply::{agree, answer, attr, empty, entry, made, opened, space, value};
+use crate::reply::Reply;
 use crate::rights::visible;
 use crate::settle;
-use crate::times::requested;
+use crate::times::{Wish, requested};
+use crate::wire::{FSYNC_DATA, Fields, Request, kind, set};
 
 /// Receiver of the kernel's requests.
 #[derive(Debug)]
 pub(crate) struct Served {
     pub(crate) mount: Arc<Mount>,
+    /// The connection with the kernel.
+    pub(crate) device: Arc<OwnedFd>,
     /// How files are opened: past the page cache if shared mappings work with that.
-    pub(crate) opened: FopenFlags,
+    pub(crate) opened: u32,
 }
 
 impl Served {
-    fn node(&self, number: INodeNo) -> io::Result<Arc<Node>> {
-        self.mount.nodes.get(number.0)
+    /// Carries a request out, and puts its result into the reply. Blocks.
+    ///
+    /// # Errors
+    /// The error that the caller gets; the reply does not count then.
+    pub(crate) fn serve(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> io::Result<()> {
+        let mut fields = request.fields();
+        match request.kind {
+            kind::LOOKUP => {
+                let (parent, name) = (self.node(request.node)?, fields.name()?);
+                reply.found(&self.mount.look_up(&parent, name)?.1)
+            }
+            kind::GETATTR => reply.attributes(&attributes::of(&*self.node(request.node)?)?),
+            kind::SETATTR => self.set_attributes(request, reply),
+            kind::OPEN => self.open(request, reply),
+            kind::READ => self.read(fields, reply),
+            kind::WRITE => self.write(request, reply),
+            kind::FLUSH => self.mount.flush_file(&*self.mount.files.get(fields.long()?)?),
+            kind::RELEASE => {
+                if let Some(file) = self.mount.files.remove(fields.long()?) {
+                    self.mount.end_open(file);
+                }
+                Ok(())
+            }
+            kind::FSYNC => {
+                let (handle, what) = synced(fields)?;
+                self.mount.files.get(handle)?.sync(what)
+            }
+            kind::FALLOCATE => self.allocate(request),
+            kind::LSEEK => {
+                let [handle, offset] = fields.longs()?;
+                let [whence] = fields.words()?;
+                let (file, whence) = (self.mount.files.get(handle)?, whence.cast_signed());
+                reply.longs([self.mount.seek_file(&file, offset.cast_signed(), whence)?])
+            }
+            kind::COPY_FILE_RANGE => self.copy(request, reply),
+            kind::IOCTL => Err(io::Error::from_raw_os_error(libc::ENOTTY)),
+            _ => self.serve_directory(request, reply),
+        }
     }
-}
 
-impl Filesystem for Served {
-    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        self.opened = agree(config);
-        self.mount.passing.agree(config, &self.mount.way);
+    /// The same for requests about names, directories and extended attributes.
+    fn serve_directory(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> io::Result<()> {
+        let (node, mut fields) = (|| self.node(request.node), request.fields());
+        match request.kind {
+            kind::CREATE => self.create(request, reply),
+            kind::MKNOD => {
+                let [mode, device, umask, _] = fields.words()?;
+                let (kind, device) = (FileType::from_raw_mode(mode), attributes::device(device));
+                let (parent, name) = (node()?, fields.name()?);
+                let make = |mode| rustix::fs::mknodat(&*parent, name, kind, mode, device);
+                let (caller, modes) = (Caller::of(request), (mode, umask));
+                reply.found(&self.mount.make(&caller, &parent, name, modes, make)?)
+            }
+            kind::MKDIR => {
+                let [mode, umask] = fields.words()?;
+                let (parent, name) = (node()?, fields.name()?);
+                let make = |mode| rustix::fs::mkdirat(&*parent, name, mode);
+                let (caller, modes) = (Caller::of(request), (mode, umask));
+                reply.found(&self.mount.make(&caller, &parent, name, modes, make)?)
+            }
+            kind::SYMLINK => {
+                let (parent, name, target) = (node()?, fields.name()?, fields.name()?);
+                let make = |_| rustix::fs::symlinkat(target, &*parent, name);
+                let caller = Caller::of(request);
+                reply.found(&self.mount.make(&caller, &parent, name, (0, 0), make)?)
+            }
+            kind::LINK => {
+                let linked = self.node(fields.long()?)?;
+                reply.found(&self.mount.link_to(&linked, &*node()?, fields.name()?)?)
+            }
+            kind::READLINK => reply.bytes(&self.mount.target_of(&*node()?)?),
+            kind::UNLINK => self.mount.remove(&*node()?, fields.name()?, AtFlags::empty()),
+            kind::RMDIR => self.mount.remove(&*node()?, fields.name()?, AtFlags::REMOVEDIR),
+            kind::RENAME => {
+                let to = fields.long()?;
+                self.rename(&*node()?, to, RenameFlags::empty(), fields)
+            }
+            kind::RENAME2 => {
+                let (to, [flags, _]) = (fields.long()?, fields.words()?);
+                self.rename(&*node()?, to, RenameFlags::from_bits_retain(flags), fields)
+            }
+            kind::OPENDIR => {
+                let [flags] = fields.words()?;
+                let open = OpenDirectory::open(node()?, flags.cast_signed())?;
+                reply.opened_directory(self.mount.directories.add(Arc::new(open)))
+            }
+            kind::READDIR | kind::READDIRPLUS => {
+                let ([handle, position], [most]) = (fields.longs()?, fields.words()?);
+                let open = self.mount.directories.get(handle)?;
+                match request.kind {
+                    kind::READDIR => open.read(position, most, reply),
+                    _ => self.mount.list(&open, (position, most), reply),
+                }
+            }
+            kind::RELEASEDIR => {
+                self.mount.directories.remove(fields.long()?);
+                Ok(())
+            }
+            kind::FSYNCDIR => {
+                let (handle, what) = synced(fields)?;
+                self.mount.directories.get(handle)?.sync(what)
+            }
+            kind::STATFS => reply.space(&rustix::fs::fstatvfs(&*node()?)?),
+            kind::SETXATTR => {
+                let [size, flags] = fields.words()?;
+                let (name, value) = (fields.name()?, fields.data(size as usize)?);
+                let flags = XattrFlags::from_bits_retain(flags);
+                self.mount.set_extended(&node()?, (name, value), flags, &Caller::of(request))
+            }
+            kind::GETXATTR => {
+                let [size, _] = fields.words()?;
+                reply.value(size, &attributes::extended(&*node()?, fields.name()?, size)?)
+            }
+            kind::LISTXATTR => {
+                let [size, _] = fields.words()?;
+                let names = attributes::extended_names(&*node()?)?;
+                reply.value(size, &visible(names, &Caller::of(request)))
+            }
+            kind::REMOVEXATTR => {
+                let name = fields.name()?;
+                node()?.at_path(|path: &Path| rustix::fs::removexattr(path, name))
+            }
+            kind::DESTROY => Ok(()),
+            // The kernel sends a request of such a kind no more.
+            _ => Err(io::Error::from_raw_os_error(libc::ENOSYS)),
+        }
+    }
+
+    /// Ends lookups that the kernel has forgotten. Such a request has no reply.
+    pub(crate) fn forget(&self, request: &Request<'_>) -> io::Result<()> {
+        let mut fields = request.fields();
+        if request.kind == kind::FORGET {
+            self.forget_one(request.node, fields.long()?);
+            return Ok(());
+        }
+        let [count, _] = fields.words()?;
+        let mut each = fields.rest();
+        for _ in 0..count {
+            let [number, lookups] = each.longs()?;
+            self.forget_one(number, lookups);
+        }
         Ok(())
     }
 
-    fn lookup(&self, _: &Request, dir: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found = self.node(dir).and_then(|parent| self.mount.look_up(&parent, name));
-        entry(reply, found.map(|(_, attributes)| attributes));
-    }
-
-    fn forget(&self, _: &Request, ino: INodeNo, lookups: u64) {
-        if let Some(node) = self.mount.nodes.forget(ino.0, lookups) {
+    fn forget_one(&self, number: u64, lookups: u64) {
+        if let Some(node) = self.mount.nodes.forget(number, lookups) {
             settle::drop_removed(&self.mount, &node);
         }
     }
 
-    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        attr(reply, self.node(ino).and_then(|node| attributes::of(&node)));
+    fn node(&self, number: u64) -> io::Result<Arc<Node>> {
+        self.mount.nodes.get(number)
     }
 
-    fn setattr(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        mode: Option<u32>,
-        user: Option<u32>,
-        group: Option<u32>,
-        size: Option<u64>,
-        accessed: Option<TimeOrNow>,
-        modified: Option<TimeOrNow>,
-        _: Option<SystemTime>,
-        fh: Option<FileHandle>,
-        _: Option<SystemTime>,
-        _: Option<SystemTime>,
-        _: Option<SystemTime>,
-        _: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        let (accessed, modified) = (accessed.map(requested), modified.map(requested));
-        let wanted = Wanted { mode, user, group, size, accessed, modified };
-        let set = self.node(ino).and_then(|node| {
-            let open = fh.and_then(|fh| self.mount.files.get(fh).ok());
-            self.mount.set_attributes(&node, open, &wanted, &Caller::of(req))
-        });
-        attr(reply, set);
+    fn set_attributes(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> io::Result<()> {
+        let mut fields = request.fields();
+        let [which, _] = fields.words()?;
+        let [handle, size, _, accessed, modified, _] = fields.longs()?;
+        let [accessed_part, modified_part, _, mode, _, user, group, _] = fields.words()?;
+        let is_set = |bit: u32| which & bit != 0;
+        let wish = |bit, now, seconds, part| match (is_set(bit), is_set(now)) {
+            (false, _) => Ok(None),
+            (true, true) => Ok(Some(Wish::Now)),
+            (true, false) => requested(seconds, part).map(|time| Some(Wish::At(time))),
+        };
+        let wanted = Wanted {
+            mode: is_set(set::MODE).then_some(mode),
+            user: is_set(set::USER).then_some(user),
+            group: is_set(set::GROUP).then_some(group),
+            size: is_set(set::SIZE).then_some(size),
+            accessed: wish(set::ACCESSED, set::ACCESSED_NOW, accessed, accessed_part)?,
+            modified: wish(set::MODIFIED, set::MODIFIED_NOW, modified, modified_part)?,
+        };
+        let node = self.node(request.node)?;
+        let open = is_set(set::HANDLE).then(|| self.mount.files.get(handle).ok()).flatten();
+        let set = self.mount.set_attributes(&node, open, &wanted, &Caller::of(request));
+        reply.attributes(&set?)
     }
 
-    fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
-        let target = self.node(ino).and_then(|node| self.mount.target_of(&node));
-        answer!(reply, target, target => reply.data(&target));
-    }
-
-    fn mknod(
-        &self,
-        req: &Request,
-        dir: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        device: u32,
-        reply: ReplyEntry,
-    ) {
-        let (kind, device) = (FileType::from_raw_mode(mode), attributes::device(device));
-        let made = self.node(dir).and_then(|parent| {
-            let make = |mode| rustix::fs::mknodat(&*parent, name, kind, mode, device);
-            self.mount.make(&Caller::of(req), &parent, name, (mode, umask), make)
-        });
-        entry(reply, made);
-    }
-
-    fn mkdir(
-        &self,
-        req: &Request,
-        dir: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        reply: ReplyEntry,
-    ) {
-        let made = self.node(dir).and_then(|parent| {
-            let make = |mode| rustix::fs::mkdirat(&*parent, name, mode);
-            self.mount.make(&Caller::of(req), &parent, name, (mode, umask), make)
-        });
-        entry(reply, made);
-    }
-
-    fn unlink(&self, _: &Request, dir: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let remove = |dir: Arc<Node>| self.mount.remove(&dir, name, AtFlags::empty());
-        empty(reply, self.node(dir).and_then(remove));
-    }
-
-    fn rmdir(&self, _: &Request, dir: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let remove = |dir: Arc<Node>| self.mount.remove(&dir, name, AtFlags::REMOVEDIR);
-        empty(reply, self.node(dir).and_then(remove));
-    }
-
-    fn symlink(&self, req: &Request, dir: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        let made = self.node(dir).and_then(|parent| {
-            let make = |_| rustix::fs::symlinkat(target, &*parent, name);
-            self.mount.make(&Caller::of(req), &parent, name, (0, 0), make)
-        });
-        entry(reply, made);
-    }
-
+    /// Renames: the fields that are left are the old name and the new one.
     fn rename(
         &self,
-        _: &Request,
-        dir: INodeNo,
-        name: &OsStr,
-        to: INodeNo,
-        new_name: &OsStr,
+        from: &Node,
+        to: u64,
         flags: RenameFlags,
-        reply: ReplyEmpty,
-    ) {
-        let renamed = self.node(dir).and_then(|from| {
-            self.mount.rename_to((&from, name), (&*self.node(to)?, new_name), flags)
-        });
-        empty(reply, renamed);
+        mut fields: Fields<'_>,
+    ) -> io::Result<()> {
+        let (name, new_name) = (fields.name()?, fields.name()?);
+        self.mount.rename_to((from, name), (&*self.node(to)?, new_name), flags)
     }
 
-    fn link(&self, _: &Request, ino: INodeNo, dir: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let nodes = self.node(ino).and_then(|node| Ok((node, self.node(dir)?)));
-        let linked = nodes.and_then(|(node, parent)| self.mount.link_to(&node, &parent, name));
-        entry(reply, linked);
-    }
-
-    fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let flags = OFlags::from_bits_retain(flags.0 as u32);
-        let pass = |file: BorrowedFd<'_>| reply.open_backing(file);
+    fn open(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> io::Result<()> {
+        let [flags] = request.fields().words()?;
+        let (node, flags) = (self.node(request.node)?, OFlags::from_bits_retain(flags));
+        let pass = |file: BorrowedFd<'_>| Backing::new(&self.device, file);
         let pass = self.mount.passing.is_on().then_some(&pass as Pass<'_>);
-        let open = |node| self.mount.open_file(&node, flags, &Caller::of(req), pass);
-        let file = self.node(ino).and_then(open);
-        answer!(reply, file, file => opened(reply, &self.mount, file, (flags, self.opened)));
+        let file = self.mount.open_file(&node, flags, &Caller::of(request), pass)?;
+        reply.opened(&self.mount, file, (flags, self.opened))
     }
 
-    fn create(
-        &self,
-        req: &Request,
-        dir: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        flags: i32,
-        reply: ReplyCreate,
-    ) {
-        let flags = OFlags::from_bits_retain(flags as u32);
-        let created = self.node(dir).and_then(|parent| {
-            self.mount.create_file(&Caller::of(req), &parent, name, (mode, umask), flags)
-        });
-        answer!(reply, created, of => made(reply, &self.mount, of, (flags, self.opened)));
+    fn create(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> io::Result<()> {
+        let mut fields = request.fields();
+        let [flags, mode, umask, _] = fields.words()?;
+        let (parent, name) = (self.node(request.node)?, fields.name()?);
+        let (caller, flags) = (Caller::of(request), OFlags::from_bits_retain(flags));
+        let created = self.mount.create_file(&caller, &parent, name, (mode, umask), flags);
+        let (attributes, file) = created?;
+        reply.found(&attributes)?;
+        reply.opened(&self.mount, file, (flags, self.opened))
     }
 
-    fn read(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        fh: FileHandle,
-        offset: u64,
-        size: u32,
-        flags: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        let file = match self.mount.files.get(fh) {
-            Ok(file) => file,
-            Err(error) => return reply.error(error.into()),
-        };
-        self.mount.read_file(&file, flags.0, offset, size as usize, |read| {
-            answer!(reply, read, read => reply.data(read));
-        });
+    fn read(&self, mut fields: Fields<'_>, reply: &mut Reply<'_>) -> io::Result<()> {
+        let ([handle, offset], [size, _]) = (fields.longs()?, fields.words()?);
+        let (_, [flags, _]) = (fields.long()?, fields.words()?);
+        let file = self.mount.files.get(handle)?;
+        reply.filled(size, |memory| file.read(memory, offset, flags.cast_signed()))
     }
 
-    fn write(
-        &self,
-        req: &Request,
-        _: INodeNo,
-        fh: FileHandle,
-        offset: u64,
-        data: &[u8],
-        kind: WriteFlags,
-        flags: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        let how = (flags.0, Caller::of_write(req, kind));
-        let file = self.mount.files.get(fh);
-        let written = file.and_then(|file| self.mount.write_file(&file, offset, data, how));
-        answer!(reply, written, written => reply.written(written as u32));
+    fn write(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> io::Result<()> {
+        let mut fields = request.fields();
+        let ([handle, offset], [size, kind]) = (fields.longs()?, fields.words()?);
+        let (_, [flags, _]) = (fields.long()?, fields.words()?);
+        let (file, data) = (self.mount.files.get(handle)?, fields.data(size as usize)?);
+        let how = (flags.cast_signed(), Caller::of_write(request, kind));
+        reply.count(self.mount.write_file(&file, offset, data, how)? as u64)
     }
 
-    fn flush(&self, _: &Request, _: INodeNo, fh: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        empty(reply, self.mount.files.get(fh).and_then(|file| self.mount.flush_file(&file)));
+    fn allocate(&self, request: &Request<'_>) -> io::Result<()> {
+        let mut fields = request.fields();
+        let ([handle, offset, length], [mode]) = (fields.longs()?, fields.words()?);
+        let file = self.mount.files.get(handle)?;
+        let flags = FallocateFlags::from_bits_retain(mode);
+        self.mount.allocate(&file, flags, (offset, length), &Caller::of(request))
     }
 
-    fn release(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        fh: FileHandle,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        _: bool,
-        reply: ReplyEmpty,
-    ) {
-        if let Some(file) = self.mount.files.remove(fh) {
-            self.mount.end_open(file);
-        }
-        reply.ok();
+    fn copy(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> io::Result<()> {
+        let mut fields = request.fields();
+        let [from, from_offset, _, to, to_offset, length] = fields.longs()?;
+        let (from, to) = (self.mount.files.get(from)?, self.mount.files.get(to)?);
+        let (from, to) = ((&*from, from_offset), (&*to, to_offset));
+        reply.count(self.mount.copy_range(from, to, length, &Caller::of(request))?)
     }
+}
 
-    fn fsync(&self, _: &Request, _: INodeNo, fh: FileHandle, is_data: bool, reply: ReplyEmpty) {
-        let what = if is_data { Sync::Data } else { Sync::All };
-        empty(reply, self.mount.files.get(fh).and_then(|file| file.sync(what)));
-    }
-
-    fn opendir(&self, _: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let opened = self.node(ino).and_then(|node| OpenDirectory::open(node, flags.0));
-        let added = opened.map(|open| self.mount.directories.add(Arc::new(open)));
-        answer!(reply, added, fh => reply.opened(fh, FopenFlags::empty()));
-    }
-
-    fn readdir(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        fh: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectory,
-    ) {
-        let open = self.mount.directories.get(fh);
-        answer!(reply, open.and_then(|open| open.read(offset, &mut reply)), () => reply.ok());
-    }
-
-    fn readdirplus(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        fh: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectoryPlus,
-    ) {
-        let open = self.mount.directories.get(fh);
-        let read = open.and_then(|open| self.mount.list(&open, offset, &mut reply));
-        answer!(reply, read, () => reply.ok());
-    }
-
-    fn releasedir(&self, _: &Request, _: INodeNo, fh: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
-        self.mount.directories.remove(fh);
-        reply.ok();
-    }
-
-    fn fsyncdir(&self, _: &Request, _: INodeNo, fh: FileHandle, is_data: bool, reply: ReplyEmpty) {
-        let what = if is_data { Sync::Data } else { Sync::All };
-        empty(reply, self.mount.directories.get(fh).and_then(|open| open.sync(what)));
-    }
-
-    fn statfs(&self, _: &Request, ino: INodeNo, reply: ReplyStatfs) {
-        space(reply, self.node(ino).and_then(|node| Ok(rustix::fs::fstatvfs(&*node)?)));
-    }
-
-    fn setxattr(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        name: &OsStr,
-        value: &[u8],
-        flags: i32,
-        _: u32,
-        reply: ReplyEmpty,
-    ) {
-        let flags = XattrFlags::from_bits_retain(flags as u32);
-        let set = |node| self.mount.set_extended(&node, (name, value), flags, &Caller::of(req));
-        empty(reply, self.node(ino).and_then(set));
-    }
-
-    fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let found = self.node(ino).and_then(|node| attributes::extended(&node, name, size));
-        value(reply, size, found);
-    }
-
-    fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        let found = self.node(ino).and_then(|node| attributes::extended_names(&node));
-        value(reply, size, found.map(|names| visible(names, &Caller::of(req))));
-    }
-
-    fn removexattr(&self, _: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let remove = |path: &Path| rustix::fs::removexattr(path, name);
-        empty(reply, self.node(ino).and_then(|node| node.at_path(remove)));
-    }
-
-    fn ioctl(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        _: IoctlFlags,
-        _: u32,
-        _: &[u8],
-        _: u32,
-        reply: ReplyIoctl,
-    ) {
-        reply.error(Errno::ENOTTY);
-    }
-
-    fn fallocate(
-        &self,
-        req: &Request,
-        _: INodeNo,
-        fh: FileHandle,
-        offset: u64,
-        length: u64,
-        mode: i32,
-        reply: ReplyEmpty,
-    ) {
-        let (flags, range) = (FallocateFlags::from_bits_retain(mode as u32), (offset, length));
-        let file = self.mount.files.get(fh);
-        let done = file.and_then(|file| self.mount.allocate(&file, flags, range, &Caller::of(req)));
-        empty(reply, done);
-    }
-
-    fn lseek(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        fh: FileHandle,
-        offset: i64,
-        whence: i32,
-        reply: ReplyLseek,
-    ) {
-        let file = self.mount.files.get(fh);
-        let found = file.and_then(|file| self.mount.seek_file(&file, offset, whence));
-        answer!(reply, found, found => reply.offset(found.cast_signed()));
-    }
-
-    fn copy_file_range(
-        &self,
-        req: &Request,
-        _: INodeNo,
-        handle_from: FileHandle,
-        offset_from: u64,
-        _: INodeNo,
-        handle_to: FileHandle,
-        offset_to: u64,
-        length: u64,
-        _: CopyFileRangeFlags,
-        reply: ReplyWrite,
-    ) {
-        let files = &self.mount.files;
-        let copied = files.get(handle_from).and_then(|from| {
-            let (to, caller) = (files.get(handle_to)?, Caller::of(req));
-            self.mount.copy_range((&from, offset_from), (&to, offset_to), length, &caller)
-        });
-        answer!(reply, copied, copied => reply.written(copied as u32));
-    }
+/// The open file or directory of a request to sync it, and what to sync.
+fn synced(mut fields: Fields<'_>) -> io::Result<(u64, Sync)> {
+    let (handle, [flags]) = (fields.long()?, fields.words()?);
+    let what = if flags & FSYNC_DATA != 0 { Sync::Data } else { Sync::All };
+    Ok((handle, what))
 }

@@ -108,11 +108,11 @@ fn forget(nodes: &Nodes, notifier: &Notifier, node: &Node) -> io::Result<()> {
     let path = node.name();
     let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
     let Some(parent) = number_of(nodes, above)? else { return Ok(()) };
-    notifier.inval_entry(parent, name)
+    notifier.inval_entry(INodeNo(parent), name)
 }
 
 /// The number of a directory that the kernel knows.
-fn number_of(nodes: &Nodes, directory: &Path) -> io::Result<Option<INodeNo>> {
+fn number_of(nodes: &Nodes, directory: &Path) -> io::Result<Option<u64>> {
     let status = statat(CWD, directory, AtFlags::SYMLINK_NOFOLLOW)?;
-    Ok(nodes.find(identity(&status)).map(|node| INodeNo(node.number)))
+    Ok(nodes.find(identity(&status)).map(|node| node.number))
 }

@@ -13,14 +13,15 @@ use std::time::Duration;
 
 use arbitrary::{Result, Unstructured};
 use forebay::{Engine, Options};
-use fuser::{Config, FopenFlags, Session, SessionACL};
 use rustix::net::RecvFlags;
 
 use crate::attributes;
+use crate::connection::Connection;
 use crate::durable;
 use crate::filesystem::Served;
 use crate::mounted::Mount;
 use crate::node::ROOT;
+use crate::turns::{Turns, serve};
 
 /// A field of a request.
 #[derive(Clone, Copy)]
@@ -130,12 +131,11 @@ pub fn requests(data: &[u8], directory: &Path) {
     let features: u32 = input.arbitrary().unwrap_or_default();
     let init = [7, 45, 1 << 20, features, features].map(u32::to_ne_bytes).concat();
     kernel.send(INIT, (ROOT, 0, 0), &[init, vec![0; 44]].concat());
-    let config = Config::default();
-    let served = Served { mount: Arc::clone(&mount), opened: FopenFlags::empty() };
-    let session = Session::from_fd(served, OwnedFd::from(ours), SessionACL::All, config);
-    let session = session.expect("the features are agreed on");
+    let connection = Connection::with(OwnedFd::from(ours)).expect("the features are agreed on");
     kernel.reply(INIT);
-    let serving = std::thread::spawn(|| session.run());
+    let device = Arc::clone(&connection.device);
+    let served = Served { mount: Arc::clone(&mount), device, opened: 0 };
+    let serving = std::thread::spawn(move || serve(&served.device, &served, &Turns::new(1)));
     while !input.is_empty() && kernel.request(&mut input).is_ok() {}
     for handle in 1..=kernel.opened {
         kernel.send(RELEASE, (ROOT, 0, 0), &[handle, 0, 0].map(u64::to_ne_bytes).concat());
@@ -143,7 +143,7 @@ pub fn requests(data: &[u8], directory: &Path) {
     }
     kernel.send(DESTROY, (ROOT, 0, 0), &[]);
     kernel.reply(DESTROY);
-    serving.join().expect("no thread panics").expect("the session ends");
+    serving.join().expect("no panic").expect("the connection ends");
     let files: Vec<_> = mount.nodes.all().into_iter().filter(|node| node.is_file()).collect();
     let sizes: Vec<_> = files.iter().map(|node| attributes::of(node).map(|of| of.size)).collect();
     assert_eq!(durable::close_all(&mount), None, "all is written out");
@@ -153,7 +153,7 @@ pub fn requests(data: &[u8], directory: &Path) {
     }
 }
 
-/// The other end of a session.
+/// The other end of a connection.
 struct Kernel {
     socket: UnixDatagram,
     last: u64,
@@ -172,7 +172,7 @@ impl Kernel {
         request.extend(node.to_ne_bytes());
         request.extend([user, group, std::process::id(), 0].map(u32::to_ne_bytes).concat());
         request.extend(body);
-        self.socket.send(&request).expect("the session takes a request");
+        self.socket.send(&request).expect("the mount takes a request");
     }
 
     /// Receives the reply to the last request.
@@ -197,7 +197,8 @@ impl Kernel {
 
     fn request(&mut self, input: &mut Unstructured<'_>) -> Result<()> {
         let (code, fields) = *input.choose(&REQUESTS)?;
-        let caller = match input.int_in_range(0..=7)? {
+        let who = input.int_in_range(0..=7)?;
+        let caller = match who {
             0 => (input.arbitrary()?, input.arbitrary()?),
             1 => (1000, 1000),
             _ => (0, 0),
@@ -207,9 +208,12 @@ impl Kernel {
         for field in fields {
             self.field(input, *field, &mut body)?;
         }
-        self.send(code, (node, caller.0, caller.1), &body);
-        if code != FORGET {
-            self.reply(code);
+        // Some are sent once more, cut off.
+        for bytes in [body.len(), body.len() / 2].into_iter().take(1 + usize::from(who == 7)) {
+            self.send(code, (node, caller.0, caller.1), &body[..bytes]);
+            if code != FORGET {
+                self.reply(code);
+            }
         }
         Ok(())
     }

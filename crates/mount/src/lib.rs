@@ -3,7 +3,8 @@
 //! The data of files goes through one engine of Forebay. Names, attributes, links, extended
 //! attributes and directories go to the directory, the *source*. Its files stay ordinary files.
 //!
-//! A request of the kernel takes this way: `filesystem` decodes it; `names` changes directories,
+//! A request of the kernel takes this way: `turns` reads it, or it comes in a `ring`. `filesystem`
+//! takes it apart with `wire` and answers it with `reply`; `names` changes directories,
 //! `attributes` answers and sets attributes, `content` reads and writes. Each file, directory or
 //! other object that the kernel knows is a `Node` in the table of `node`, and `in_place` makes
 //! calls that need a path of it. Its open files and what the source does not show yet are in
@@ -12,8 +13,8 @@
 //! `passed` has files that are open past it, and those that the kernel reads itself. `settle` ends
 //! the use of files that nobody has open, `durable` syncs all, and `forgetting` ends the use of
 //! names. `caller` takes the identity of the calling process, and `rights` applies the rules that
-//! hold for it and not for this process. `serve` mounts and ends, `turns` has the threads that
-//! serve, and `control` is its connection with [`unmount`].
+//! hold for it and not for this process. `serve` mounts and ends by the `connection` with the
+//! kernel, `threads` starts those that serve, and `control` is its connection with [`unmount`].
 #![deny(unsafe_code)]
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
@@ -23,6 +24,7 @@ mod accessed;
 mod appends;
 mod attributes;
 mod caller;
+mod connection;
 mod content;
 mod control;
 mod data;
@@ -35,7 +37,6 @@ mod forgetting;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzed;
 mod in_place;
-mod kind;
 mod limits;
 mod listed;
 mod mounted;
@@ -48,13 +49,16 @@ mod plain;
 mod ready;
 mod reply;
 mod rights;
+mod ring;
 mod saved;
 mod serve;
 mod settle;
 mod small;
+mod threads;
 mod times;
 mod turns;
 mod unmount;
+mod wire;
 
 pub use engine::Data;
 pub use error::Error;

@@ -8,6 +8,18 @@ pub(crate) const THREADS: usize = 16;
 /// Threads that wait for the next request, while requests come one after the other.
 pub(crate) const WAITING: usize = 2;
 
+/// Threads for the queues of all processors, in equal parts of at most [`THREADS`],
+pub(crate) const RING_THREADS: usize = 64;
+
+/// and of at least this many.
+pub(crate) const QUEUE_THREADS: usize = 4;
+
+/// Queues of a connection: one for each processor. With more, no rings are used.
+pub(crate) const MOST_QUEUES: u64 = 256;
+
+/// The least descriptors of a process for each of its queues.
+pub(crate) const RINGS_OF_DESCRIPTORS: u64 = 32;
+
 /// Time without two requests at once after which threads rest.
 pub(crate) const OVERLAPS: Duration = Duration::from_millis(10);
 

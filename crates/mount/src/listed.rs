@@ -4,23 +4,23 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
-use fuser::{FileAttr, ReplyDirectoryPlus};
+use rustix::fs::FileType;
 
-use crate::attributes;
+use crate::attributes::{self, Attributes};
 use crate::directory::{Entry, OpenDirectory};
 use crate::limits::{ATTRIBUTES_KEPT, DIRECTORY_BYTES};
 use crate::mounted::Mount;
 use crate::node::Node;
-use crate::reply::GENERATION;
+use crate::reply::Reply;
 
 impl Mount {
-    /// Adds entries from a position on until the reply is full, and looks each of them up: programs
-    /// that list a directory often look at its files next.
+    /// Adds entries from a position on, until the reply has this many bytes or is full, and looks
+    /// each of them up: programs that list a directory often look at its files next.
     pub(crate) fn list(
         &self,
         open: &OpenDirectory,
-        position: u64,
-        reply: &mut ReplyDirectoryPlus,
+        (position, most): (u64, u32),
+        reply: &mut Reply<'_>,
     ) -> io::Result<()> {
         // The entries are longer than those of the source.
         open.each(position, DIRECTORY_BYTES / 4, |Entry { inode, next, kind, name }| {
@@ -42,18 +42,17 @@ impl Mount {
                 // The kernel looks the name up again, and a program gets the error then.
                 Err(_) => (self.unopened(&open.node, inode, kind)?, Duration::ZERO),
             };
-            let number = attributes.ino;
-            let is_full = reply.add(number, next, name, &kept, &attributes, GENERATION);
-            if is_full && !is_link {
-                drop(self.nodes.forget(number.0, 1));
+            let is_added = reply.entry_with(most, (next, name), &attributes, kept)?;
+            if !is_added && !is_link {
+                drop(self.nodes.forget(attributes.number, 1));
             }
-            Ok(is_full)
+            Ok(!is_added)
         })
     }
 
     /// Returns attributes of an object that cannot be opened, such as a damaged one, and counts the
     /// lookup.
-    fn unopened(&self, parent: &Node, inode: u64, kind: fuser::FileType) -> io::Result<FileAttr> {
+    fn unopened(&self, parent: &Node, inode: u64, kind: FileType) -> io::Result<Attributes> {
         match self.nodes.enter_again((parent.identity.0, inode)) {
             Ok(node) => attributes::of(&node),
             Err(number) => Ok(attributes::nothing_but(number, kind)),

@@ -7,7 +7,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
-use fuser::{FileHandle, Notifier};
+use fuser::Notifier;
 
 use crate::data::Way;
 use crate::directory::OpenDirectory;
@@ -124,18 +124,18 @@ impl<T> Handles<T> {
         self.open.read().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    pub(crate) fn add(&self, open: Arc<T>) -> FileHandle {
+    pub(crate) fn add(&self, open: Arc<T>) -> u64 {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         self.open.write().unwrap_or_else(PoisonError::into_inner).insert(number, open);
-        FileHandle(number)
+        number
     }
 
-    pub(crate) fn get(&self, handle: FileHandle) -> io::Result<Arc<T>> {
+    pub(crate) fn get(&self, handle: u64) -> io::Result<Arc<T>> {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        open.get(&handle.0).cloned().ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))
+        open.get(&handle).cloned().ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))
     }
 
-    pub(crate) fn remove(&self, handle: FileHandle) -> Option<Arc<T>> {
-        self.open.write().unwrap_or_else(PoisonError::into_inner).remove(&handle.0)
+    pub(crate) fn remove(&self, handle: u64) -> Option<Arc<T>> {
+        self.open.write().unwrap_or_else(PoisonError::into_inner).remove(&handle)
     }
 }

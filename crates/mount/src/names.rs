@@ -5,11 +5,10 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use fuser::{FileAttr, RenameFlags};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, openat, statat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat, openat, statat};
 use rustix::io::Errno;
 
-use crate::attributes;
+use crate::attributes::{self, Attributes};
 use crate::caller::Caller;
 use crate::data::Access;
 use crate::mounted::Mount;
@@ -21,7 +20,11 @@ use crate::settle;
 
 impl Mount {
     /// Finds an object by its name in a directory, and counts the lookup.
-    pub(crate) fn look_up(&self, parent: &Node, name: &OsStr) -> io::Result<(Arc<Node>, FileAttr)> {
+    pub(crate) fn look_up(
+        &self,
+        parent: &Node,
+        name: &OsStr,
+    ) -> io::Result<(Arc<Node>, Attributes)> {
         let status = statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
         match self.nodes.look_up(identity(&status)) {
             // The source may have other pages of a file by now.
@@ -38,7 +41,7 @@ impl Mount {
         &self,
         parent: &Node,
         name: &OsStr,
-    ) -> io::Result<(Arc<Node>, FileAttr)> {
+    ) -> io::Result<(Arc<Node>, Attributes)> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = self.forgetting.patiently(|| openat(parent, name, flags, Mode::empty()));
         let descriptor = opened.inspect_err(|error| {
@@ -57,7 +60,7 @@ impl Mount {
         &self,
         node: Arc<Node>,
         status: Option<&Stat>,
-    ) -> io::Result<(Arc<Node>, FileAttr)> {
+    ) -> io::Result<(Arc<Node>, Attributes)> {
         let attributes = match status {
             Some(status) => attributes::by(&node, status),
             None => {
@@ -75,7 +78,7 @@ impl Mount {
         name: &OsStr,
         (mode, umask): (u32, u32),
         make: impl FnOnce(Mode) -> rustix::io::Result<()>,
-    ) -> io::Result<FileAttr> {
+    ) -> io::Result<Attributes> {
         let (mode, bit) = mode_of_new(caller, parent, mode)?;
         caller.make(umask, bit, || make(mode))?;
         // Others may have put a directory with entries, or a file with content, in its place.
@@ -92,7 +95,7 @@ impl Mount {
         parent: &Node,
         name: &OsStr,
         is_made: impl Fn(&Stat) -> bool,
-    ) -> io::Result<FileAttr> {
+    ) -> io::Result<Attributes> {
         let found = self.look_up(parent, name).inspect_err(|_| take_back(parent, name, is_made));
         Ok(found?.1)
     }
@@ -105,7 +108,7 @@ impl Mount {
         name: &OsStr,
         (mode, umask): (u32, u32),
         flags: OFlags,
-    ) -> io::Result<(FileAttr, Arc<OpenFile>)> {
+    ) -> io::Result<(Attributes, Arc<OpenFile>)> {
         let how = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let (mode, bit) = mode_of_new(caller, parent, mode)?;
         let open = || openat(parent, name, how, mode);
@@ -146,7 +149,7 @@ impl Mount {
         parent: &Node,
         name: &OsStr,
         flags: OFlags,
-    ) -> io::Result<(FileAttr, Arc<OpenFile>)> {
+    ) -> io::Result<(Attributes, Arc<OpenFile>)> {
         let look_again = || io::Error::from_raw_os_error(libc::ESTALE);
         let (node, found) = self.look_up(parent, name).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => look_again(),
@@ -165,7 +168,7 @@ impl Mount {
         &self,
         node: &Node,
         file: Arc<OpenFile>,
-    ) -> io::Result<(FileAttr, Arc<OpenFile>)> {
+    ) -> io::Result<(Attributes, Arc<OpenFile>)> {
         match attributes::of(node) {
             Ok(attributes) => Ok((attributes, file)),
             Err(error) => {
@@ -207,7 +210,6 @@ impl Mount {
         (new_parent, new_name): (&Node, &OsStr),
         flags: RenameFlags,
     ) -> io::Result<()> {
-        let flags = rustix::fs::RenameFlags::from_bits_retain(flags.bits());
         let there = match statat(new_parent, new_name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(status) => Some(status),
             Err(Errno::NOENT) => None,
@@ -230,7 +232,12 @@ impl Mount {
         Ok(())
     }
 
-    pub(crate) fn link_to(&self, node: &Node, parent: &Node, name: &OsStr) -> io::Result<FileAttr> {
+    pub(crate) fn link_to(
+        &self,
+        node: &Node,
+        parent: &Node,
+        name: &OsStr,
+    ) -> io::Result<Attributes> {
         let flags = AtFlags::SYMLINK_FOLLOW;
         node.at_path(|path| rustix::fs::linkat(CWD, path, parent, name, flags))?;
         self.look_up_made(parent, name, |found| identity(found) == node.identity)
@@ -242,12 +249,12 @@ impl Mount {
 }
 
 /// Whether a file is the caller's own and its mode permits an open.
-fn is_permitted(found: &FileAttr, caller: &Caller, flags: OFlags) -> bool {
+fn is_permitted(found: &Attributes, caller: &Caller, flags: OFlags) -> bool {
     let reads = !flags.contains(OFlags::WRONLY);
     let writes = Access::of(flags) == Access::ReadWrite;
-    let mode = Mode::from_raw_mode(found.perm.into());
-    found.kind == fuser::FileType::RegularFile
-        && found.uid == caller.user
+    let mode = Mode::from_raw_mode(found.permissions);
+    found.kind == FileType::RegularFile
+        && found.user == caller.user
         && (!reads || mode.contains(Mode::RUSR))
         && (!writes || mode.contains(Mode::WUSR))
 }

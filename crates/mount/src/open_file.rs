@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Instant, SystemTime};
 
-use fuser::BackingId;
+use forebay_uring::fuse::Backing;
 use rustix::fs::OFlags;
 
 use crate::appends::Appends;
@@ -24,7 +24,7 @@ pub(crate) struct OpenFile {
     pub(crate) data: OpenData,
     pub(crate) access: Access,
     /// The backing file, if the kernel reads it itself.
-    pub(crate) backing: Option<Arc<BackingId>>,
+    pub(crate) backing: Option<Arc<Backing>>,
     /// Flags of its last open of the kernel.
     flags: AtomicI32,
     appends: Appends,
@@ -203,7 +203,7 @@ impl OpenFile {
     pub(crate) fn past(
         node: &Arc<Node>,
         data: OpenData,
-        backing: Option<Arc<BackingId>>,
+        backing: Option<Arc<Backing>>,
         flags: OFlags,
     ) -> Arc<Self> {
         Self::with(node, data, Access::AsAsked, (backing, flags))
@@ -213,7 +213,7 @@ impl OpenFile {
         node: &Arc<Node>,
         data: OpenData,
         access: Access,
-        (backing, flags): (Option<Arc<BackingId>>, OFlags),
+        (backing, flags): (Option<Arc<Backing>>, OFlags),
     ) -> Arc<Self> {
         let flags = AtomicI32::new(flags.bits().cast_signed());
         let (node, appends) = (Arc::clone(node), Appends::default());

@@ -24,9 +24,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use forebay_uring::fuse::Backing;
 use forebay_uring::probe;
 use forebay_uring::sharing::is_open_elsewhere;
-use fuser::{BackingId, FopenFlags, InitFlags, KernelConfig};
 use rustix::fs::OFlags;
 
 use crate::data::{Access, Held, OpenData, Way};
@@ -34,34 +34,27 @@ use crate::node::Node;
 use crate::open_file::{OpenFile, OpenState};
 use crate::plain::{as_asked, plain};
 use crate::small::Small;
+use crate::wire::opened;
 
 /// File systems that may have another one below. The kernel takes no files of these.
 const STACKED: [&str; 2] = ["overlay", "fuse"];
 
 /// Gives a file to the kernel, which reads it from then on.
-pub(crate) type Pass<'a> = &'a dyn Fn(BorrowedFd<'_>) -> io::Result<BackingId>;
+pub(crate) type Pass<'a> = &'a dyn Fn(BorrowedFd<'_>) -> io::Result<Backing>;
 
 /// Whether the kernel reads files itself.
 #[derive(Debug, Default)]
 pub(crate) struct Passing(AtomicBool);
 
 impl Passing {
-    /// Agrees with the kernel on it.
-    pub(crate) fn agree(&self, config: &mut KernelConfig, way: &Way) {
-        let is_on = matches!(way, Way::Engine(_))
-            && config.set_max_stack_depth(1).is_ok()
-            && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok();
-        self.0.store(is_on, Ordering::Relaxed);
-    }
-
     /// Asks the kernel whether this process may give it files, which is a right of root. The
     /// directory of the source is no file to read, and has another error.
-    pub(crate) fn check(&self, device: &impl AsFd, source: &impl AsFd) {
+    pub(crate) fn check(&self, device: &Arc<OwnedFd>, source: &impl AsFd) {
         let name = probe::known_file_system_of(source);
         let is_stacked = name.is_some_and(|name| STACKED.contains(&name));
-        let is_refused = BackingId::create_raw(device, source)
+        let is_refused = Backing::new(device, source.as_fd())
             .is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
-        self.0.fetch_and(!is_stacked && !is_refused, Ordering::Relaxed);
+        self.0.store(!is_stacked && !is_refused, Ordering::Relaxed);
     }
 
     pub(crate) fn is_on(&self) -> bool {
@@ -70,16 +63,16 @@ impl Passing {
 }
 
 /// Returns how the kernel uses an open file.
-pub(crate) fn how(file: &OpenFile, flags: OFlags, otherwise: FopenFlags) -> FopenFlags {
+pub(crate) fn how(file: &OpenFile, flags: OFlags, otherwise: u32) -> u32 {
     let reads = Access::of(flags) == Access::Read;
     let how = match file.backing {
-        Some(_) if is_for_kernel(flags) => FopenFlags::empty(),
+        Some(_) if is_for_kernel(flags) => 0,
         // The kernel sends reads and writes here, and maps the backing file.
-        Some(_) => FopenFlags::FOPEN_DIRECT_IO,
+        Some(_) => opened::DIRECT_IO,
         None => otherwise,
     };
     // The close of a reader has nothing to do, and that of a new file replaces no content.
-    if reads || file.is_new() { how | FopenFlags::FOPEN_NOFLUSH } else { how }
+    if reads || file.is_new() { how | opened::NO_FLUSH } else { how }
 }
 
 /// Whether the kernel can serve an open alone. For direct I/O the source has rules of alignment,
@@ -207,7 +200,7 @@ fn open_begun(
     node: &Arc<Node>,
     flags: OFlags,
     begins: Option<Pass<'_>>,
-    backing: Option<Arc<BackingId>>,
+    backing: Option<Arc<Backing>>,
 ) -> io::Result<Option<Arc<OpenFile>>> {
     let file = match as_asked(node.as_fd(), flags) {
         // The engine may have a descriptor, or reports the error.
@@ -267,7 +260,7 @@ impl OpenState {
     }
 
     /// The backing file, if the kernel reads the node itself.
-    fn backing(&self) -> Option<Arc<BackingId>> {
+    fn backing(&self) -> Option<Arc<Backing>> {
         self.open.iter().find_map(|file| file.backing.clone())
     }
 

@@ -7,23 +7,27 @@ use std::time::Duration;
 
 use forebay_uring::mounts;
 use forebay_uring::signals::not_ignored;
-use fuser::{Config, MountOption, Session, SessionACL};
+use fuser::{Config, MountOption, SessionACL};
 use rustix::fs::{Mode, OFlags, openat};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::caller::become_server;
+use crate::connection::{Connection, Wanted};
 use crate::control::{Client, Waiting};
 use crate::data::Way;
 use crate::durable;
 use crate::engine::{Data, way_of};
 use crate::error::Error;
+use crate::filesystem::Served;
 use crate::limits::{LEAST_DESCRIPTORS, SHUTDOWN, THREADS};
 use crate::mounted::{Log, Mount, descriptor_limit};
 use crate::node::Nodes;
 use crate::places::{self, Source};
 use crate::ready;
-use crate::turns::InTurns;
+use crate::ring::Rings;
+use crate::threads::Threads;
+use crate::turns;
 
 /// Time for the kernel's last requests after a mount that is in use was detached.
 const DETACHED: Duration = Duration::from_secs(1);
@@ -58,6 +62,8 @@ pub struct Mounted {
     pub adopted: Option<u32>,
     /// Whether the kernel reads files without unwritten data itself.
     pub passes: bool,
+    /// Whether requests come in rings (FUSE over io_uring), and not by `/dev/fuse`.
+    pub in_rings: bool,
 }
 
 /// Mounts a source and serves it until it is unmounted, or until SIGTERM, SIGINT or SIGHUP, unless
@@ -93,21 +99,28 @@ pub fn mount(
     let process = inherited.map(|inherited| inherited.take_over(&mount));
     let failed = |what, error| Error::failed(&mount_point, what, error);
     let config = config(options, &source);
-    let session = Session::new(InTurns::new(Arc::clone(&mount)), &mount_point, &config)
-        .map_err(|error| failed("mount", error))?;
-    mount.passing.check(&session, &mount.source);
-    let _ = mount.notifier.set(session.notifier());
+    let rings = Rings::find();
+    let wanted = Wanted { passes: matches!(mount.way, Way::Engine(_)), rings: rings.is_some() };
+    let connection =
+        Connection::mount(&mount_point, &config, wanted).map_err(|error| failed("mount", error))?;
+    if connection.agreed.passes {
+        mount.passing.check(&connection.device, &mount.source);
+    }
+    let _ = mount.notifier.set(connection.notifier());
     let waiting = Waiting::default();
     let mounted = places::find(&mount_point)?;
     let listener = mounted.as_ref().map(|mounted| waiting.serve(mounted.device, &mount));
     let listener = listener.transpose();
     let listener = listener.map_err(|error| failed("serve `forebay unmount`", error))?;
-    let ended = serve(session, &mount).map_err(|error| failed("start a thread", error))?;
+    let rings = rings.filter(|_| connection.agreed.rings);
+    let (ended, in_rings) =
+        serve(connection, &mount, rings).map_err(|error| failed("start a thread", error))?;
     ready(&Mounted {
         source: source.clone(),
         mount_point: mount_point.clone(),
         adopted: process,
         passes: mount.passing.is_on(),
+        in_rings,
     });
     if let Err(error) = ready::report() {
         mount.log(&format!("could not tell the service manager: {error}"));
@@ -175,8 +188,6 @@ fn config(options: &Options, source: &Path) -> Config {
     config.mount_options.extend(options.allow_dev.then_some(MountOption::Dev));
     let is_for_all = options.allow_other || rustix::process::geteuid().is_root();
     config.acl = if is_for_all { SessionACL::All } else { SessionACL::Owner };
-    config.n_threads = Some(THREADS);
-    config.clone_fd = true;
     config
 }
 
@@ -187,8 +198,12 @@ enum End {
     Signal,
 }
 
-/// Starts the threads. The last one to end says why.
-fn serve(session: Session<InTurns>, mount: &Arc<Mount>) -> io::Result<mpsc::Receiver<End>> {
+/// Starts the threads. The last one to end says why. Returns whether requests come in rings, too.
+fn serve(
+    connection: Connection,
+    mount: &Arc<Mount>,
+    rings: Option<Rings>,
+) -> io::Result<(mpsc::Receiver<End>, bool)> {
     let (end, ended) = mpsc::channel();
     let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
     let of_signal = end.clone();
@@ -198,38 +213,37 @@ fn serve(session: Session<InTurns>, mount: &Arc<Mount>) -> io::Result<mpsc::Rece
             let _ = of_signal.send(End::Signal);
         }
     })?;
-    let (forgotten, notifier) = (Arc::clone(mount), session.notifier());
+    let (forgotten, notifier) = (Arc::clone(mount), connection.notifier());
     thread("forebay-forget").spawn(move || {
         let used = || forgotten.descriptors();
         forgotten.forgetting.run(&forgotten.nodes, used, &notifier);
     })?;
     let settled = Arc::clone(mount);
     thread("forebay-settle").spawn(move || settled.settling.run(&settled))?;
+    let (device, opened) = (Arc::clone(&connection.device), connection.agreed.opened);
+    let served = Arc::new(Served { mount: Arc::clone(mount), device, opened });
+    let (threads, ends) = Threads::new();
+    let in_rings = rings.is_some_and(|rings| match rings.start(&served, &threads) {
+        Ok(()) => true,
+        Err(error) => {
+            mount.log(&format!("FUSE over io_uring is not used: {error}"));
+            false
+        }
+    });
+    // Names to forget come there in any case.
+    turns::start(&served, if in_rings { 1 } else { THREADS }, &threads)?;
+    drop(threads);
+    connection.keep();
     thread("forebay-fuse").spawn(move || {
-        let _ = end.send(End::Unmounted(run(session)));
+        let _ = end.send(End::Unmounted(ends.wait()));
     })?;
-    Ok(ended)
+    Ok((ended, in_rings))
 }
 
 /// Unmounts, unless somebody has. Programs that use the mount get errors.
 fn detach(mounted: &mounts::Mount) -> io::Result<()> {
     let Some(point) = places::present(mounted)? else { return Ok(()) };
     places::unmount(&point).or_else(|_| places::detach(&point))
-}
-
-/// Runs a session until it is unmounted. The library would unmount the path of the mount point
-/// afterwards once more, and so another file system that is mounted there by then.
-fn run(session: Session<InTurns>) -> io::Result<()> {
-    let mut background = session.spawn()?;
-    let nothing = std::thread::spawn(|| Ok(()));
-    let guard = std::mem::replace(&mut background.guard, nothing);
-    std::mem::forget(background);
-    match guard.join() {
-        // The kernel has ended the connection: of a mount that was detached, with its last file.
-        Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionAborted => Ok(()),
-        Ok(ended) => ended,
-        Err(_) => Err(io::Error::other("a thread of the session panicked")),
-    }
 }
 
 /// Writes everything out and ends the engine. Returns what could not be written.

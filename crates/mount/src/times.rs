@@ -1,8 +1,8 @@
 //! Times of the source, of requests, and for `utimensat(2)`.
 
+use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fuser::TimeOrNow;
 use rustix::fs::{Stat, Timespec, UTIME_OMIT};
 
 #[allow(clippy::unnecessary_cast, reason = "the type differs between processors")]
@@ -18,17 +18,19 @@ pub(crate) fn time(seconds: i64, nanoseconds: u64) -> SystemTime {
     }
 }
 
-/// Returns the time that a request means.
-///
-/// The kernel sends seconds and the nanoseconds after them. For a time before 1970, fuser 0.18.0
-/// subtracts the nanoseconds, so -1.5 s arrives as -2.5 s. Later versions add them
-/// (<https://github.com/cberner/fuser/pull/705>): then this function has to go. Until then the
-/// workspace asks for that one version.
-pub(crate) fn requested(time: TimeOrNow) -> TimeOrNow {
-    let TimeOrNow::SpecificTime(decoded) = time else { return time };
-    let Err(before) = decoded.duration_since(UNIX_EPOCH) else { return time };
-    let part = Duration::from_nanos(before.duration().subsec_nanos().into());
-    TimeOrNow::SpecificTime(decoded + part + part)
+/// A time that a request sets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wish {
+    Now,
+    At(SystemTime),
+}
+
+/// Returns the time of a request: seconds, and the nanoseconds after them.
+pub(crate) fn requested(seconds: u64, nanoseconds: u32) -> io::Result<SystemTime> {
+    match nanoseconds {
+        0..1_000_000_000 => Ok(time(seconds.cast_signed(), nanoseconds.into())),
+        _ => Err(io::Error::from_raw_os_error(libc::EINVAL)),
+    }
 }
 
 /// A time for `utimensat(2)`; `None` leaves it.
@@ -66,16 +68,11 @@ mod tests {
     }
 
     #[test]
-    fn a_time_before_1970_is_read_as_the_kernel_sends_it() {
-        for (seconds, nanoseconds) in [(-1_i64, 0), (-1, 500_000_000), (-2, 999_999_999), (-9, 1)] {
-            // As fuser decodes it.
-            let decoded = UNIX_EPOCH - Duration::new(seconds.unsigned_abs(), nanoseconds);
-            let TimeOrNow::SpecificTime(meant) = requested(TimeOrNow::SpecificTime(decoded)) else {
-                panic!("it is a time")
-            };
-            assert_eq!(meant, time(seconds, nanoseconds.into()));
-        }
-        let later = TimeOrNow::SpecificTime(UNIX_EPOCH + Duration::new(1, 5));
-        assert_eq!(requested(later), later);
+    fn a_time_of_a_request_is_seconds_and_the_nanoseconds_after_them() {
+        let before = requested(-2_i64.cast_unsigned(), 500_000_000).unwrap();
+        assert_eq!(before, UNIX_EPOCH - Duration::from_millis(1500));
+        assert_eq!(requested(1, 5).unwrap(), UNIX_EPOCH + Duration::new(1, 5));
+        requested(i64::MAX.cast_unsigned(), 999_999_999).unwrap();
+        requested(i64::MAX.cast_unsigned(), u32::MAX).unwrap_err();
     }
 }

@@ -14,47 +14,32 @@
 //!
 //! While requests overlap, no thread rests: to wake it would cost more.
 
-use std::cell::RefCell;
-use std::ffi::OsStr;
 use std::io;
-use std::path::Path;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
 
-use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, INodeNo, IoctlFlags,
-    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
-};
+use forebay_uring::fuse;
+use rustix::io::{Errno, read, write};
 
 use crate::accessed::now;
 use crate::filesystem::Served;
-use crate::limits::{OVERLAPS, THREADS, WAITING};
-use crate::mounted::Mount;
+use crate::limits::{OVERLAPS, REQUEST_BYTES, WAITING};
+use crate::reply::Reply;
+use crate::threads::Threads;
+use crate::wire::{Request, kind};
 
-thread_local! {
-    /// Ends the rest of the others when this thread ends.
-    static END: RefCell<Option<End>> = const { RefCell::new(None) };
-}
+/// Bytes of the header of a reply.
+const HEADER_BYTES: usize = 16;
 
-struct End(Arc<Turns>);
-
-impl Drop for End {
-    fn drop(&mut self) {
-        self.0.resting().is_over = true;
-        self.0.woken.notify_all();
-    }
-}
+/// Room for the header and the fields of the largest request.
+const FIELDS_BYTES: usize = 4096;
 
 /// The threads that serve.
 #[derive(Debug)]
-struct Turns {
+pub(crate) struct Turns {
     /// Threads that wait for a request.
     waiting: AtomicUsize,
-    /// Threads that have served one. Each of them reports its end.
-    known: AtomicUsize,
     /// Milliseconds of the clock at which no thread was waiting.
     overlapped: AtomicU64,
     resting: Mutex<Resting>,
@@ -72,12 +57,21 @@ struct Resting {
 /// The service of one request.
 struct Turn<'a>(&'a Turns);
 
+/// Ends the rest of the others when a thread ends.
+struct End<'a>(&'a Turns);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.resting().is_over = true;
+        self.0.woken.notify_all();
+    }
+}
+
 impl Turns {
     /// The kernel sends nothing before all threads wait.
-    fn new() -> Self {
+    pub(crate) fn new(threads: usize) -> Self {
         Self {
-            waiting: AtomicUsize::new(THREADS),
-            known: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(threads),
             overlapped: AtomicU64::new(0),
             resting: Mutex::default(),
             woken: Condvar::new(),
@@ -88,13 +82,7 @@ impl Turns {
         self.resting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn begin(self: &Arc<Self>) -> Turn<'_> {
-        END.with_borrow_mut(|end| {
-            if end.is_none() {
-                *end = Some(End(Arc::clone(self)));
-                self.known.fetch_add(1, Ordering::Relaxed);
-            }
-        });
+    fn begin(&self) -> Turn<'_> {
         if self.waiting.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.overlapped.store(now(), Ordering::Relaxed);
             let mut resting = self.resting();
@@ -106,11 +94,10 @@ impl Turns {
         Turn(self)
     }
 
-    /// Whether a thread may rest. The end of one that is not known would wake none.
+    /// Whether a thread may rest.
     fn is_quiet(&self) -> bool {
         let overlapped = self.overlapped.load(Ordering::Relaxed);
         now().saturating_sub(overlapped) > OVERLAPS.as_millis() as u64
-            && self.known.load(Ordering::Relaxed) == THREADS
     }
 
     /// Rests until no thread waits, unless few do.
@@ -149,87 +136,61 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// Serves each request in a turn.
-#[derive(Debug)]
-pub(crate) struct InTurns {
-    served: Served,
-    turns: Arc<Turns>,
-}
-
-impl InTurns {
-    pub(crate) fn new(mount: Arc<Mount>) -> Self {
-        let served = Served { mount, opened: FopenFlags::empty() };
-        Self { served, turns: Arc::new(Turns::new()) }
+/// Starts this many threads for a connection.
+pub(crate) fn start(served: &Arc<Served>, count: usize, threads: &Threads) -> io::Result<()> {
+    let turns = Arc::new(Turns::new(count));
+    for number in 0..count {
+        let device = match number {
+            0 => Arc::clone(&served.device),
+            _ => Arc::new(fuse::joined(&served.device)?),
+        };
+        let (served, turns) = (Arc::clone(served), Arc::clone(&turns));
+        threads.start(&format!("forebay-{number}"), move || serve(&device, &served, &turns))?;
     }
+    Ok(())
 }
 
-macro_rules! in_turn {
-    ($($name:ident($($argument:ident: $type:ty),*);)*) => {$(
-        fn $name(&self, request: &Request, $($argument: $type),*) {
-            let _turn = self.turns.begin();
-            self.served.$name(request, $($argument),*);
+/// Serves requests that are read from a device, until the connection ends.
+pub(crate) fn serve(device: &OwnedFd, served: &Served, turns: &Turns) -> io::Result<()> {
+    let _end = End(turns);
+    let mut message = vec![0; FIELDS_BYTES + REQUEST_BYTES as usize];
+    let mut answer = vec![0; HEADER_BYTES + REQUEST_BYTES as usize];
+    loop {
+        let bytes = match read(device, &mut message[..]) {
+            Ok(bytes) => bytes,
+            // The second one for a request that was interrupted.
+            Err(Errno::INTR | Errno::NOENT | Errno::AGAIN) => continue,
+            // The second one for a mount that was detached, with its last file.
+            Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        let request = Request::of_message(&message[..bytes]);
+        let request = request.ok_or_else(|| io::Error::other("a request is too short"))?;
+        let turn = turns.begin();
+        if matches!(request.kind, kind::FORGET | kind::BATCH_FORGET) {
+            // A count of lookups that cannot be read stays, and so does its node.
+            let _ = served.forget(&request);
+            turn.go_on();
+            continue;
         }
-    )*};
+        let (header, result) = answer.split_at_mut(HEADER_BYTES);
+        let mut reply = Reply::new(result);
+        let error = number(served.serve(&request, &mut reply));
+        let bytes = HEADER_BYTES + if error == 0 { reply.length() } else { 0 };
+        header[..4].copy_from_slice(&(bytes as u32).to_ne_bytes());
+        header[4..8].copy_from_slice(&error.to_ne_bytes());
+        header[8..].copy_from_slice(&request.unique.to_ne_bytes());
+        // The caller of a request may be gone.
+        let _ = write(device, &answer[..bytes]);
+        if request.kind == kind::DESTROY {
+            return Ok(());
+        }
+    }
 }
 
-impl Filesystem for InTurns {
-    fn init(&mut self, request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        self.served.init(request, config)
-    }
-
-    fn forget(&self, request: &Request, node: INodeNo, lookups: u64) {
-        let turn = self.turns.begin();
-        self.served.forget(request, node, lookups);
-        turn.go_on();
-    }
-
-    in_turn! {
-        lookup(dir: INodeNo, name: &OsStr, reply: ReplyEntry);
-        getattr(node: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr);
-        setattr(node: INodeNo, mode: Option<u32>, user: Option<u32>, group: Option<u32>,
-            size: Option<u64>, accessed: Option<TimeOrNow>, modified: Option<TimeOrNow>,
-            changed: Option<SystemTime>, fh: Option<FileHandle>, created: Option<SystemTime>,
-            changed_mode: Option<SystemTime>, backed_up: Option<SystemTime>,
-            flags: Option<BsdFileFlags>, reply: ReplyAttr);
-        readlink(node: INodeNo, reply: ReplyData);
-        mknod(dir: INodeNo, name: &OsStr, mode: u32, umask: u32, device: u32, reply: ReplyEntry);
-        mkdir(dir: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry);
-        unlink(dir: INodeNo, name: &OsStr, reply: ReplyEmpty);
-        rmdir(dir: INodeNo, name: &OsStr, reply: ReplyEmpty);
-        symlink(dir: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry);
-        rename(dir: INodeNo, name: &OsStr, to: INodeNo, new_name: &OsStr, flags: RenameFlags,
-            reply: ReplyEmpty);
-        link(node: INodeNo, dir: INodeNo, name: &OsStr, reply: ReplyEntry);
-        open(node: INodeNo, flags: OpenFlags, reply: ReplyOpen);
-        create(dir: INodeNo, name: &OsStr, mode: u32, umask: u32, flags: i32, reply: ReplyCreate);
-        read(node: INodeNo, fh: FileHandle, offset: u64, size: u32, flags: OpenFlags,
-            owner: Option<LockOwner>, reply: ReplyData);
-        write(node: INodeNo, fh: FileHandle, offset: u64, data: &[u8], kind: WriteFlags,
-            flags: OpenFlags, owner: Option<LockOwner>, reply: ReplyWrite);
-        flush(node: INodeNo, fh: FileHandle, owner: LockOwner, reply: ReplyEmpty);
-        release(node: INodeNo, fh: FileHandle, flags: OpenFlags, owner: Option<LockOwner>,
-            flushes: bool, reply: ReplyEmpty);
-        fsync(node: INodeNo, fh: FileHandle, is_data: bool, reply: ReplyEmpty);
-        opendir(node: INodeNo, flags: OpenFlags, reply: ReplyOpen);
-        readdir(node: INodeNo, fh: FileHandle, offset: u64, reply: ReplyDirectory);
-        readdirplus(node: INodeNo, fh: FileHandle, offset: u64, reply: ReplyDirectoryPlus);
-        releasedir(node: INodeNo, fh: FileHandle, flags: OpenFlags, reply: ReplyEmpty);
-        fsyncdir(node: INodeNo, fh: FileHandle, is_data: bool, reply: ReplyEmpty);
-        statfs(node: INodeNo, reply: ReplyStatfs);
-        setxattr(node: INodeNo, name: &OsStr, value: &[u8], flags: i32, position: u32,
-            reply: ReplyEmpty);
-        getxattr(node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr);
-        listxattr(node: INodeNo, size: u32, reply: ReplyXattr);
-        removexattr(node: INodeNo, name: &OsStr, reply: ReplyEmpty);
-        ioctl(node: INodeNo, fh: FileHandle, flags: IoctlFlags, command: u32, data: &[u8],
-            size: u32, reply: ReplyIoctl);
-        fallocate(node: INodeNo, fh: FileHandle, offset: u64, length: u64, mode: i32,
-            reply: ReplyEmpty);
-        lseek(node: INodeNo, fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek);
-        copy_file_range(from: INodeNo, from_fh: FileHandle, from_offset: u64, to: INodeNo,
-            to_fh: FileHandle, to_offset: u64, length: u64, flags: CopyFileRangeFlags,
-            reply: ReplyWrite);
-    }
+/// The result of a request as the kernel gets it: 0, or the number of an error below it.
+pub(crate) fn number(result: io::Result<()>) -> i32 {
+    result.err().map_or(0, |error| -error.raw_os_error().unwrap_or(libc::EIO))
 }
 
 #[cfg(test)]
@@ -238,9 +199,12 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::limits::THREADS;
 
     /// Requests as the kernel gives them out: each is the length of its service.
-    fn serve(turns: &Arc<Turns>) -> (mpsc::Sender<Duration>, Vec<std::thread::JoinHandle<()>>) {
+    fn serve_for_long(
+        turns: &Arc<Turns>,
+    ) -> (mpsc::Sender<Duration>, Vec<std::thread::JoinHandle<()>>) {
         let (send, requests) = mpsc::channel();
         let requests = Arc::new(Mutex::new(requests));
         let threads = (0..THREADS).map(|_| {
@@ -259,16 +223,15 @@ mod tests {
 
     #[test]
     fn a_thread_with_more_to_do_does_not_rest() {
-        let turns = Arc::new(Turns::new());
-        turns.known.store(THREADS - 1, Ordering::Relaxed);
+        let turns = Turns::new(THREADS);
         (0..3).for_each(|_| turns.begin().go_on());
         assert!(turns.is_quiet() && turns.waiting.load(Ordering::Relaxed) == THREADS);
     }
 
     #[test]
     fn threads_rest_serve_a_burst_and_end() {
-        let turns = Arc::new(Turns::new());
-        let (send, threads) = serve(&turns);
+        let turns = Arc::new(Turns::new(THREADS));
+        let (send, threads) = serve_for_long(&turns);
         let until = |is_so: &dyn Fn() -> bool| {
             let begin = std::time::Instant::now();
             while !is_so() {
@@ -278,9 +241,6 @@ mod tests {
             }
         };
         for _ in 0..3 {
-            // All at once, so that each thread is known.
-            (0..2 * THREADS).for_each(|_| send.send(Duration::from_millis(100)).unwrap());
-            until(&|| turns.known.load(Ordering::Relaxed) == THREADS);
             until(&|| turns.resting().threads >= THREADS - WAITING - 1);
             // One long request for each thread.
             let begin = std::time::Instant::now();

@@ -13,8 +13,6 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
 use std::time::Duration;
 
-use io_uring::IoUring;
-
 const ENTER_GETEVENTS: u32 = 1;
 const ENTER_EXT_ARG: u32 = 1 << 3;
 const ENTER_REGISTERED_RING: u32 = 1 << 4;
@@ -90,7 +88,7 @@ struct RingDescriptor {
 
 impl Door {
     /// The door of a ring, which lives as long as it is used.
-    pub(crate) fn of(uring: &IoUring) -> Self {
+    pub(crate) fn of(uring: &impl AsRawFd) -> Self {
         Self { ring: uring.as_raw_fd(), registered: None, enters: Enters::default() }
     }
 

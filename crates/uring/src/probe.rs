@@ -134,6 +134,23 @@ pub fn mounted_at(node: &Path) -> Option<PathBuf> {
     mounts.rfind(|mount| mount.device == number).map(|mount| mount.point)
 }
 
+/// Returns the number of processors that this machine may have, those that are off included.
+#[must_use]
+pub fn possible_processors() -> Option<u32> {
+    counted(fs::read_to_string("/sys/devices/system/cpu/possible").ok()?.trim())
+}
+
+/// Counts the processors in a list such as `0-3,8`.
+#[must_use]
+pub fn counted(list: &str) -> Option<u32> {
+    let one = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        last.checked_sub(first)?.checked_add(1)
+    };
+    list.split(',').map(one).try_fold(0, |sum: u32, many| sum.checked_add(many?))
+}
+
 /// Returns the bytes of memory that this process may use: the minimum of the machine's memory and
 /// the limits of its control groups.
 #[must_use]
@@ -206,6 +223,12 @@ fn group_limits(table: &str) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn processors_of_a_list_are_counted() {
+        assert_eq!((counted("0-3,8"), counted("3-1"), counted("")), (Some(5), None, None));
+        assert!(possible_processors().unwrap() > 0);
+    }
 
     #[test]
     fn versions_compare_as_numbers() {

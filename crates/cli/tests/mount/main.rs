@@ -21,6 +21,7 @@ mod point;
 mod process;
 mod programs;
 mod rights;
+mod rings;
 mod small;
 mod times;
 mod upgrade;

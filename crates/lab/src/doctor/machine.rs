@@ -22,6 +22,9 @@ const CACHE_OF_MEMORY: u64 = 16;
 /// The first kernel that reads files of a mount itself (FUSE passthrough).
 const PASSTHROUGH: KernelVersion = KernelVersion { major: 6, minor: 9 };
 
+/// The parameter that permits FUSE over io_uring (Linux 6.14).
+const ENABLE_URING: &str = "/sys/module/fuse/parameters/enable_uring";
+
 /// Files that a ring may register, and the other descriptors of a process.
 const DESCRIPTORS: u64 = 1024 + 64;
 
@@ -35,7 +38,7 @@ pub(super) fn processors(facts: &Facts) -> Option<Finding> {
     let ranges = &facts.process.processors;
     let allowed: u32 = ranges.iter().map(|(first, last)| last - first + 1).sum();
     let listed = facts.tree.word("/sys/devices/system/cpu/online");
-    let online = listed.as_deref().and_then(counted).unwrap_or(allowed);
+    let online = listed.as_deref().and_then(probe::counted).unwrap_or(allowed);
     let found = match online == allowed {
         true => allowed.to_string(),
         false => format!("{allowed} of {online}"),
@@ -50,16 +53,6 @@ pub(super) fn processors(facts: &Facts) -> Option<Finding> {
     // Lets the shell that starts the program run everywhere.
     let line = format!("taskset -p -c 0-{} $$", online - 1);
     lost.root("allow more processors (in a container: its cpuset)", line)
-}
-
-/// Counts the processors in a list such as `0-3,8`.
-fn counted(list: &str) -> Option<u32> {
-    let one = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        last.checked_sub(first)?.checked_add(1)
-    };
-    list.split(',').map(one).try_fold(0, |sum: u32, many| sum.checked_add(many?))
 }
 
 /// Judges the least processor time that a control group allows.
@@ -189,7 +182,13 @@ pub(super) fn fuse(facts: &Facts) -> Option<Finding> {
                 true => "the kernel reads files without unwritten data itself",
                 false => "on a mount of root, the kernel reads files itself",
             };
-            return full("/dev/fuse can be opened", format!("`forebay mount` works; {reads}"));
+            let rings = match facts.tree.word(ENABLE_URING).as_deref() {
+                Some("Y") => "; requests come over io_uring (enable_uring is Y)",
+                Some(_) => "; requests come by /dev/fuse (the parameter enable_uring is N)",
+                None => "",
+            };
+            let means = format!("`forebay mount` works; {reads}{rings}");
+            return full("/dev/fuse can be opened", means);
         }
         Err(error) => error,
     };
@@ -228,7 +227,6 @@ mod tests {
         fake.write(ONLINE, "2\n");
         let small = processors(&fake.facts).unwrap();
         assert_eq!((small.level, line(small)), (Level::Degraded, String::new()));
-        assert_eq!((counted("0-3,8"), counted("3-1"), counted("")), (Some(5), None, None));
     }
 
     #[test]
@@ -317,6 +315,12 @@ mod tests {
             fake.facts.process.capabilities = capabilities;
             let found = fuse(&fake.facts).unwrap();
             assert!(found.level == Level::Full && found.means.contains(says), "{}", found.means);
+            assert!(!found.means.contains("enable_uring"), "{}", found.means);
+        }
+        for value in ["Y", "N"] {
+            fake.write(ENABLE_URING, &format!("{value}\n"));
+            let means = fuse(&fake.facts).unwrap().means;
+            assert!(means.contains(&format!("enable_uring is {value})")), "{means}");
         }
     }
 }

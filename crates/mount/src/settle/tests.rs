@@ -142,7 +142,7 @@ fn a_cut_a_write_out_and_a_new_time_wait_for_a_close_in_progress() {
         let cut = scope.spawn(|| open_for(&mount.way, &node, CUTS, None).unwrap().end());
         let written = scope.spawn(|| write_out(&node).unwrap());
         let timed = scope.spawn(|| {
-            let modified = Some(fuser::TimeOrNow::SpecificTime(SystemTime::UNIX_EPOCH));
+            let modified = Some(crate::times::Wish::At(SystemTime::UNIX_EPOCH));
             let wanted = Wanted { modified, ..Wanted::default() };
             mount.set_attributes(&node, None, &wanted, &Caller::here()).unwrap();
         });
@@ -231,7 +231,7 @@ fn no_close_begins_while_a_file_is_opened_to_be_cut() {
 /// Renames in the directory of a mount, as the kernel asks for it.
 fn rename(mount: &Mount, from: &str, to: &str) -> io::Result<()> {
     let root = mount.nodes.get(crate::node::ROOT).unwrap();
-    let flags = fuser::RenameFlags::empty();
+    let flags = rustix::fs::RenameFlags::empty();
     mount.rename_to((&root, from.as_ref()), (&root, to.as_ref()), flags)
 }
 

@@ -308,8 +308,8 @@ fn mount(typed: MountArgs) -> Result<mount::Request, Failure> {
             control: typed.control,
         }
     };
-    let MountArgs { source, mount_point, allow_other, allow_suid, allow_dev, .. } = typed;
-    let options = Options { source, mount_point, data, allow_other, allow_suid, allow_dev };
+    let MountArgs { source, mount_point, allow_other, allow_suid, allow_dev, rings, .. } = typed;
+    let options = Options { source, mount_point, data, allow_other, allow_suid, allow_dev, rings };
     Ok(mount::Request { options, background: typed.background, log: typed.log })
 }
 

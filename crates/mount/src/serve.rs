@@ -48,6 +48,8 @@ pub struct Options {
     pub allow_suid: bool,
     /// Whether device nodes can be opened. For root alone.
     pub allow_dev: bool,
+    /// Whether requests come over io_uring, if the kernel offers it. The log says why not.
+    pub rings: bool,
 }
 
 /// A mount that has begun.
@@ -99,7 +101,7 @@ pub fn mount(
     let process = inherited.map(|inherited| inherited.take_over(&mount));
     let failed = |what, error| Error::failed(&mount_point, what, error);
     let config = config(options, &source);
-    let rings = Rings::find();
+    let rings = options.rings.then(Rings::find).flatten();
     let wanted = Wanted { passes: matches!(mount.way, Way::Engine(_)), rings: rings.is_some() };
     let connection =
         Connection::mount(&mount_point, &config, wanted).map_err(|error| failed("mount", error))?;
@@ -112,6 +114,9 @@ pub fn mount(
     let listener = mounted.as_ref().map(|mounted| waiting.serve(mounted.device, &mount));
     let listener = listener.transpose();
     let listener = listener.map_err(|error| failed("serve `forebay unmount`", error))?;
+    if options.rings && !connection.agreed.rings {
+        mount.log(&not_in_rings(rings.is_some()));
+    }
     let rings = rings.filter(|_| connection.agreed.rings);
     let (ended, in_rings) =
         serve(connection, &mount, rings).map_err(|error| failed("start a thread", error))?;
@@ -150,6 +155,18 @@ pub fn mount(
         End::Unmounted(served) => served.map_err(|error| failed("serve", error)),
         End::Signal => Ok(()),
     }
+}
+
+/// Why requests come by `/dev/fuse`, although they were to come over io_uring.
+fn not_in_rings(is_possible: bool) -> String {
+    let why = match is_possible {
+        true => {
+            "the kernel does not offer it (Linux 6.14; \
+             `echo Y > /sys/module/fuse/parameters/enable_uring` permits it)"
+        }
+        false => "io_uring is forbidden here, or the limit of open files is too low",
+    };
+    format!("requests come by /dev/fuse, and not over io_uring: {why}")
 }
 
 /// Refuses options that only root may use. The kernel would leave them out.
@@ -226,7 +243,7 @@ fn serve(
     let in_rings = rings.is_some_and(|rings| match rings.start(&served, &threads) {
         Ok(()) => true,
         Err(error) => {
-            mount.log(&format!("FUSE over io_uring is not used: {error}"));
+            mount.log(&format!("requests come by /dev/fuse, and not over io_uring: {error}"));
             false
         }
     });

@@ -30,8 +30,10 @@ struct Map {
 
 /// Calls with a number of the device and a value that the kernel reads.
 fn call<T>(device: BorrowedFd<'_>, number: Opcode, value: &T) -> io::Result<u32> {
+    #[allow(clippy::cast_lossless, reason = "the type differs between C libraries")]
+    let number = number as libc::Ioctl;
     // SAFETY: the kernel reads a value of this type, which lives longer than the call.
-    let result = unsafe { libc::ioctl(device.as_raw_fd(), number as _, std::ptr::from_ref(value)) };
+    let result = unsafe { libc::ioctl(device.as_raw_fd(), number, std::ptr::from_ref(value)) };
     u32::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 

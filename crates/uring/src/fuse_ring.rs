@@ -19,7 +19,6 @@ use std::fmt;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
@@ -197,11 +196,11 @@ impl Entry {
         let vectors = std::ptr::from_ref(&*self.vectors).expose_provenance() as u64;
         let request = opcode::UringCmd80::new(device, command).cmd(about).addr(Some(vectors));
         let mut request = request.build();
-        let at = NonNull::from(&mut request).cast::<u8>();
+        let at = std::ptr::from_mut(&mut request).cast::<u8>().wrapping_add(SQE_LENGTH_AT);
         let count = self.vectors.len() as u32;
-        // SAFETY: the entry is the request as the kernel lays it out, of 128 bytes, and has its
-        // length, of 32 bits, at this offset.
-        unsafe { at.add(SQE_LENGTH_AT).cast::<u32>().write(count) };
+        // SAFETY: the entry is the request as the kernel lays it out, of 128 bytes, and has a
+        // number of 32 bits at this offset.
+        unsafe { at.cast::<u32>().write(count) };
         // SAFETY: the request points to the vectors and, through them, to the memory. Both live
         // until the kernel has given the entry back, or for ever.
         unsafe { self.uring.submission().push(&request) }.map_err(io::Error::other)?;

@@ -100,9 +100,15 @@ impl Place {
         let log = self.directory.path().join("log");
         let places = [self.source.to_str().unwrap(), self.mount.to_str().unwrap()];
         let more = ["--background", "--log", log.to_str().unwrap()];
-        let words =
-            [prefix, &[self.program.to_str().unwrap(), "mount"], &places[..], &more[..], options]
-                .concat();
+        // Once with each transport.
+        let rings: &[&str] =
+            if std::env::var_os("FOREBAY_TEST_RINGS").is_some() && !options.contains(&"--rings") {
+                &["--rings"]
+            } else {
+                &[]
+            };
+        let program = [self.program.to_str().unwrap(), "mount"];
+        let words = [prefix, &program, &places, &more, rings, options].concat();
         let (code, out, err) = run(&words);
         assert_eq!(code, Some(0), "{err}");
         out

@@ -183,8 +183,8 @@ pub(super) fn fuse(facts: &Facts) -> Option<Finding> {
                 false => "on a mount of root, the kernel reads files itself",
             };
             let rings = match facts.tree.word(ENABLE_URING).as_deref() {
-                Some("Y") => "; requests come over io_uring (enable_uring is Y)",
-                Some(_) => "; requests come by /dev/fuse (the parameter enable_uring is N)",
+                Some("Y") => "; with --rings, requests come over io_uring (enable_uring is Y)",
+                Some(_) => "; not over io_uring (the parameter enable_uring is N)",
                 None => "",
             };
             let means = format!("`forebay mount` works; {reads}{rings}");

@@ -157,7 +157,7 @@ pub fn mount(
     }
 }
 
-/// Why requests come by `/dev/fuse`, although they were to come over io_uring.
+/// Says why io_uring is not used, although it was asked for.
 fn not_in_rings(is_possible: bool) -> String {
     let why = match is_possible {
         true => {
@@ -166,7 +166,7 @@ fn not_in_rings(is_possible: bool) -> String {
         }
         false => "io_uring is forbidden here, or the limit of open files is too low",
     };
-    format!("requests come by /dev/fuse, and not over io_uring: {why}")
+    format!("requests do not come over io_uring: {why}")
 }
 
 /// Refuses options that only root may use. The kernel would leave them out.
@@ -243,7 +243,7 @@ fn serve(
     let in_rings = rings.is_some_and(|rings| match rings.start(&served, &threads) {
         Ok(()) => true,
         Err(error) => {
-            mount.log(&format!("requests come by /dev/fuse, and not over io_uring: {error}"));
+            mount.log(&format!("requests do not come over io_uring: {error}"));
             false
         }
     });

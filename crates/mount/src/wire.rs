@@ -102,7 +102,7 @@ pub(crate) struct Request<'a> {
     body: Body<'a>,
 }
 
-/// What follows the header.
+/// The bytes after the header.
 #[derive(Clone, Copy, Debug)]
 enum Body<'a> {
     /// Names or data begin at the end of the fields.

@@ -19,10 +19,11 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::{IFlags, StatVfsMountFlags, fstatvfs, ioctl_getflags};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::attributes::{self, Attributes};
+use crate::attributes;
 use crate::limits::READS_LOOKED_AT;
 use crate::node::Node;
 use crate::open_file::OpenFile;
+use crate::wire::Attributes;
 
 /// Age at which the time of access moves although nothing has changed.
 const OLD: Duration = Duration::from_secs(24 * 60 * 60);

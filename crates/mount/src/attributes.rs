@@ -19,29 +19,10 @@ use crate::passed::open_for;
 use crate::rights::{self, ACCESS_LIST, CAPABILITY};
 use crate::settle;
 use crate::times::{Wish, changed_at, time, timespec};
+use crate::wire::Attributes;
 
 /// Bytes of a block of `st_blocks`.
 const BLOCK: u64 = 512;
-
-/// The attributes of an object.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Attributes {
-    pub(crate) number: u64,
-    pub(crate) size: u64,
-    /// Blocks of 512 bytes.
-    pub(crate) blocks: u64,
-    pub(crate) accessed: SystemTime,
-    pub(crate) modified: SystemTime,
-    pub(crate) changed: SystemTime,
-    pub(crate) kind: FileType,
-    pub(crate) permissions: u32,
-    pub(crate) links: u32,
-    pub(crate) user: u32,
-    pub(crate) group: u32,
-    /// The device that a node stands for, as the protocol encodes it.
-    pub(crate) device: u32,
-    pub(crate) block_bytes: u32,
-}
 
 /// Attributes that a request sets.
 #[derive(Clone, Copy, Debug, Default)]

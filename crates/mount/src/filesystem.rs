@@ -14,7 +14,8 @@ use crate::data::Sync;
 use crate::directory::OpenDirectory;
 use crate::mounted::Mount;
 use crate::node::Node;
-use crate::passed::Pass;
+use crate::open_file::OpenFile;
+use crate::passed::{Pass, how};
 use crate::reply::Reply;
 use crate::rights::visible;
 use crate::settle;
@@ -116,7 +117,7 @@ impl Served {
             kind::OPENDIR => {
                 let [flags] = fields.words()?;
                 let open = OpenDirectory::open(node()?, flags.cast_signed())?;
-                reply.opened_directory(self.mount.directories.add(Arc::new(open)))
+                reply.opened(self.mount.directories.add(Arc::new(open)), 0, None)
             }
             kind::READDIR | kind::READDIRPLUS => {
                 let ([handle, position], [most]) = (fields.longs()?, fields.words()?);
@@ -229,7 +230,7 @@ impl Served {
         let pass = |file: BorrowedFd<'_>| Backing::new(&self.device, file);
         let pass = self.mount.passing.is_on().then_some(&pass as Pass<'_>);
         let file = self.mount.open_file(&node, flags, &Caller::of(request), pass)?;
-        reply.opened(&self.mount, file, (flags, self.opened))
+        self.opened(file, flags, reply)
     }
 
     fn create(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> io::Result<()> {
@@ -240,7 +241,14 @@ impl Served {
         let created = self.mount.create_file(&caller, &parent, name, (mode, umask), flags);
         let (attributes, file) = created?;
         reply.found(&attributes)?;
-        reply.opened(&self.mount, file, (flags, self.opened))
+        self.opened(file, flags, reply)
+    }
+
+    /// Replies with an open file. The flags are those of the open.
+    fn opened(&self, file: Arc<OpenFile>, flags: OFlags, reply: &mut Reply<'_>) -> io::Result<()> {
+        let how = how(&file, flags, self.opened);
+        let backing = file.backing.as_ref().map(|backing| backing.number());
+        reply.opened(self.mount.files.add(file), how, backing)
     }
 
     fn read(&self, mut fields: Fields<'_>, reply: &mut Reply<'_>) -> io::Result<()> {

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use rustix::fs::FileType;
 
-use crate::attributes::{self, Attributes};
+use crate::attributes;
 use crate::directory::{Entry, OpenDirectory};
 use crate::limits::{ATTRIBUTES_KEPT, DIRECTORY_BYTES};
 use crate::mounted::Mount;
 use crate::node::Node;
 use crate::reply::Reply;
+use crate::wire::Attributes;
 
 impl Mount {
     /// Adds entries from a position on, until the reply has this many bytes or is full, and looks

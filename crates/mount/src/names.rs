@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat, openat, statat};
 use rustix::io::Errno;
 
-use crate::attributes::{self, Attributes};
+use crate::attributes;
 use crate::caller::Caller;
 use crate::data::Access;
 use crate::mounted::Mount;
@@ -17,6 +17,7 @@ use crate::open_file::OpenFile;
 use crate::passed;
 use crate::rights::mode_of_new;
 use crate::settle;
+use crate::wire::Attributes;
 
 impl Mount {
     /// Finds an object by its name in a directory, and counts the lookup.

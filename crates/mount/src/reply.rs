@@ -3,18 +3,13 @@
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{FileType, OFlags, StatVfs};
+use rustix::fs::{FileType, StatVfs};
 
-use crate::attributes::Attributes;
 use crate::limits::ATTRIBUTES_KEPT;
-use crate::mounted::Mount;
-use crate::open_file::OpenFile;
-use crate::passed::how;
 use crate::times::timespec;
-use crate::wire::opened;
+use crate::wire::{Attributes, opened};
 
 /// Bytes of an entry of a directory without its name.
 const ENTRY_BYTES: usize = 24;
@@ -106,24 +101,11 @@ impl<'a> Reply<'a> {
         self.bare_attributes(attributes)
     }
 
-    /// An open file. The flags are those of the open, and how files are opened.
-    pub(crate) fn opened(
-        &mut self,
-        mount: &Mount,
-        file: Arc<OpenFile>,
-        (flags, otherwise): (OFlags, u32),
-    ) -> io::Result<()> {
-        let how = how(&file, flags, otherwise);
-        let backing = file.backing.as_ref().map(|backing| backing.number());
+    /// An open file or directory: its number, how the kernel uses it, and its backing file.
+    pub(crate) fn opened(&mut self, handle: u64, how: u32, backing: Option<u32>) -> io::Result<()> {
         let passes = backing.map_or(0, |_| opened::PASSTHROUGH);
-        self.longs([mount.files.add(file)])?;
-        self.words([how | passes, backing.unwrap_or(0)])
-    }
-
-    /// An open directory.
-    pub(crate) fn opened_directory(&mut self, handle: u64) -> io::Result<()> {
         self.longs([handle])?;
-        self.words([0, 0])
+        self.words([how | passes, backing.unwrap_or(0)])
     }
 
     /// A number of bytes, such as those written.

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The kernel gives a request to the thread of its queue that became free last. A queue begins with
-//! one thread. One that takes a request while no other one waits starts another, up to a limit: each
-//! may wait for a disk, and the requests after it need a thread.
+//! one thread. One that takes a request while no other one waits starts another, up to a limit:
+//! each may wait for a disk, and the requests after it need a thread.
 
 use std::io;
 use std::sync::Arc;

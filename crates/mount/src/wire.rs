@@ -1,4 +1,4 @@
-//! The protocol of FUSE, as `linux/fuse.h` lays it out: the parts of a request.
+//! The protocol of FUSE, as `linux/fuse.h` lays it out: the parts of a request, and attributes.
 //!
 //! A request is a header, the fields of its kind, and then names or data:
 //!
@@ -13,6 +13,9 @@
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
+use std::time::SystemTime;
+
+use rustix::fs::FileType;
 
 /// Numbers of the kinds of requests.
 pub(crate) mod kind {
@@ -84,6 +87,26 @@ pub(crate) mod write {
 
 /// Bit of FSYNC: the data alone.
 pub(crate) const FSYNC_DATA: u32 = 1;
+
+/// The attributes of an object.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attributes {
+    pub(crate) number: u64,
+    pub(crate) size: u64,
+    /// Blocks of 512 bytes.
+    pub(crate) blocks: u64,
+    pub(crate) accessed: SystemTime,
+    pub(crate) modified: SystemTime,
+    pub(crate) changed: SystemTime,
+    pub(crate) kind: FileType,
+    pub(crate) permissions: u32,
+    pub(crate) links: u32,
+    pub(crate) user: u32,
+    pub(crate) group: u32,
+    /// The device that a node stands for, as the protocol encodes it.
+    pub(crate) device: u32,
+    pub(crate) block_bytes: u32,
+}
 
 /// Bytes of the header of a request.
 const HEADER_BYTES: usize = 40;

@@ -85,7 +85,7 @@ fn many_syncs_of_one_processor_end() {
     place.mount(&["--rings"]);
     let path = place.mount.to_str().unwrap();
     let script = "for i in $(seq 40); do \
-                  (dd if=/dev/zero of=\"$0/f$i\" bs=64k count=4 conv=fsync 2>/dev/null) & done; wait";
+                  dd if=/dev/zero of=\"$0/f$i\" bs=64k count=4 conv=fsync 2>&- & done; wait";
     let (code, _, err) = run(&["taskset", "-c", "0", "sh", "-c", script, path]);
     assert_eq!(code, Some(0), "{err}");
     for number in 1..=40 {

@@ -19,8 +19,8 @@
 // features, `threads`, `backend` either of the two. Devices without files: `null`,
 // `modelled`. Other processes: `fork`, `local` and `passing` sockets, `alive` whether the rings of
 // a process are gone, `detached` a process that outlives its parent, `signals` that it ignores,
-// `frames` writing without a ring. `fuse` the device of a mount, `fuse_ring` its requests in a ring. `clock`, `probe` and `mounts` the
-// machine, `priority` of a thread.
+// `frames` writing without a ring. `fuse` the device of a mount, `fuse_ring` its requests in a
+// ring. `clock`, `probe` and `mounts` the machine, `priority` of a thread.
 
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 compile_error!("Forebay runs on Linux 5.15 or newer, on 64-bit x86 and Arm");

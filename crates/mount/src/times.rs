@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn a_time_of_a_request_is_seconds_and_the_nanoseconds_after_them() {
-        let before = requested(-2_i64.cast_unsigned(), 500_000_000).unwrap();
+        let before = requested((-2_i64).cast_unsigned(), 500_000_000).unwrap();
         assert_eq!(before, UNIX_EPOCH - Duration::from_millis(1500));
         assert_eq!(requested(1, 5).unwrap(), UNIX_EPOCH + Duration::new(1, 5));
         requested(i64::MAX.cast_unsigned(), 999_999_999).unwrap();

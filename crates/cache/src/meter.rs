@@ -44,6 +44,14 @@ const OTHER_LIMIT: f64 = 0.7;
 const BEFORE_SYNC: Duration = Duration::from_millis(1);
 const LEAST_PAGES: u64 = 16;
 
+/// Part of the time that a disk may lose to flushes (one in N), so that syncs wait less.
+const LOST: u32 = 32;
+
+/// Part by which the time between two flushes follows the last one (one in N), and the longest that
+/// counts.
+const FOLLOWS: u32 = 4;
+const LONGEST: Duration = Duration::from_secs(1);
+
 /// Windows between two of another size, at first and at most.
 const FIRST_PAUSE: u32 = 2;
 const LONGEST_PAUSE: u32 = 64;
@@ -79,6 +87,9 @@ pub struct Meter {
     until_trial: u32,
     pause: u32,
     flushes: Least,
+    /// End of the last flush, and the mean time between two.
+    flushed: Option<Moment>,
+    every: Duration,
 }
 
 /// Requests and bytes a second of a window, and the shares of the limits that these are.
@@ -167,6 +178,16 @@ impl Meter {
     /// Adds the duration of a flush.
     pub fn add_flush(&mut self, took: Duration, now: Moment) {
         self.flushes.add(took, now);
+        if let Some(before) = self.flushed.replace(now) {
+            let passed = now.since(before).min(LONGEST);
+            self.every = self.every * (FOLLOWS - 1) / FOLLOWS + passed / FOLLOWS;
+        }
+    }
+
+    /// Returns the duration of a flush, less the time that the disk may lose to each.
+    #[must_use]
+    pub fn beside_flush(&self) -> Duration {
+        self.flushes.get().saturating_sub(self.every / LOST)
     }
 
     /// Returns the price as far as it is known.
@@ -370,5 +391,18 @@ mod tests {
         assert_eq!(flushes(&mut meter, &[1200, 1100, 5000]), 1100);
         assert_eq!(flushes(&mut meter, &[9000; 8]), 9000);
         assert_eq!(flushes(&mut meter, &[50]), 50);
+    }
+
+    #[test]
+    fn flushes_that_are_rare_may_cost_more_time() {
+        for (every, beside) in [(1_000, 970), (10_000, 690), (100_000, 0)] {
+            let mut meter = Meter::default();
+            for number in 1..100 {
+                let now = Moment::from_nanoseconds(number * every * 1_000);
+                meter.add_flush(Duration::from_micros(1_000), now);
+            }
+            let found = meter.beside_flush().as_micros() as u64;
+            assert!(found.abs_diff(beside) < 10, "every {every} us: {found}, not {beside}");
+        }
     }
 }

@@ -272,7 +272,7 @@ impl Writeback {
     pub(super) fn has_room(&mut self, volume: usize, class: Class) -> bool {
         let free = free_slots(&self.flights, class);
         let flight = &mut self.flights[volume];
-        let syncs = flight.volume.has_small_syncs().then(|| flight.volume.flush());
+        let syncs = flight.volume.has_small_syncs().then(|| flight.volume.beside_flush());
         flight.pace.set_syncs(syncs);
         self.queue.room() > 0 && flight.pace.has_room(class, free)
     }

@@ -204,6 +204,7 @@ impl Volume {
     /// Sets the limits of reservations, gaps and requests in the cache of a file.
     pub(crate) fn configure(&self, cache: &mut CachedFile) {
         cache.set_gap_pages(self.gap_pages.load(Ordering::Relaxed));
+        cache.set_rewrites_in_place(self.rewrite.get() == Some(&Rewrite::InPlace));
         let is_awaited = self.has_small_syncs();
         let most = if is_awaited { self.request_pages.load(Ordering::Relaxed) } else { u64::MAX };
         cache.set_request_pages(most);

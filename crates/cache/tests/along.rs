@@ -1,8 +1,9 @@
 //! Clean pages between dirty ones, which are written once more.
 
+use forebay_block::random::Random;
 use forebay_block::{Bio, Errno, Frame, Segment, Target};
 use forebay_cache::file::{Below, Origin};
-use forebay_cache::limits::PAGE;
+use forebay_cache::limits::{GAP_PAGES, PAGE};
 
 use forebay_cache::writeback::settle::Keep;
 use forebay_cache::{
@@ -148,4 +149,79 @@ fn contract_06_clean_pages_stay_clean_if_the_lease_is_gone_before_they_are_sent(
     of.file.take_back(&bios[0], &mut of.settled);
     assert_eq!(of.file.dirty_pages(), 2);
     assert!(of.file.is_idle_clean(2));
+}
+
+/// A disk of a known price: it makes so many requests and bytes a second, of both at once or in
+/// turn.
+#[derive(Clone, Copy, Debug)]
+struct Disk {
+    requests: f64,
+    bytes: f64,
+    at_once: bool,
+}
+
+/// Dirties random pages of a file in memory, as many as are written out, for some sweeps. Returns
+/// the bytes that became dirty in a second, and those written for each.
+fn rewrite(disk: Disk, pages: u64, dirty: u64, gap_pages: u64) -> (f64, f64) {
+    let origin = Origin::Existing(pages * PAGE);
+    let mut file = CachedFile::new(Target(0), origin, Liberties::Exclusive);
+    file.set_rewrites_in_place(true);
+    file.set_gap_pages(gap_pages);
+    let mut stash = FrameRuns::default();
+    stash.push_run(FrameRun { first: Frame(0), count: 2 * pages as u32 });
+    let mut of = Rewritten { file, stash, settled: Settled::default() };
+    (0..pages).step_by(64).for_each(|page| of.write(page..page + 64).unwrap());
+    of.write_out();
+    let mut random = Random::new(1);
+    let (mut requests, mut written, mut dirtied) = (0, 0, 0);
+    for sweep in 0..6 {
+        if sweep == 2 {
+            (requests, written, dirtied) = (0, 0, 0);
+        }
+        let mut left = dirty;
+        while left > 0 {
+            while of.file.dirty_pages() < dirty {
+                let page = random.below(pages);
+                of.write(page..page + 1).unwrap();
+            }
+            // A sweep ends with a look that finds nothing.
+            let Some(bio) = of.file.next_bio(Reason::Background) else { continue };
+            let before = of.file.dirty_pages();
+            of.end(&bio, Ok(bio.length));
+            requests += 1;
+            written += bio.length;
+            let cleaned = before - of.file.dirty_pages();
+            dirtied += cleaned * PAGE;
+            left = left.saturating_sub(cleaned);
+        }
+    }
+    let (of_requests, of_bytes) =
+        (f64::from(requests) / disk.requests, written as f64 / disk.bytes);
+    let seconds = if disk.at_once { of_requests.max(of_bytes) } else { of_requests + of_bytes };
+    (dirtied as f64 / seconds, written as f64 / dirtied as f64)
+}
+
+/// The gap by the price is compared with the best one that is found by search.
+#[test]
+fn a_gap_of_half_the_price_is_nearly_the_best() {
+    for (name, disk) in [
+        ("volume", Disk { requests: 3_000.0, bytes: 125e6, at_once: true }),
+        ("local", Disk { requests: 60_000.0, bytes: 1.5e9, at_once: false }),
+        ("bytes are dear", Disk { requests: 60_000.0, bytes: 250e6, at_once: false }),
+    ] {
+        let price = ((disk.bytes / disk.requests) as u64 / PAGE).min(GAP_PAGES);
+        for part in [50, 20, 8, 4, 2] {
+            let (pages, dirty) = (8_192, 8_192 / part);
+            let rate = |gap| rewrite(disk, pages, dirty, gap);
+            let best = (0..=GAP_PAGES).step_by(2).map(|gap| rate(gap).0).fold(0.0, f64::max);
+            let (none, (found, bytes)) = (rate(0).0, rate(price));
+            println!(
+                "{name}, {:.1} % dirty: {:.1} times, {bytes:.1} bytes for each, {:.2} of the best",
+                100.0 / part as f64,
+                found / none,
+                found / best
+            );
+            assert!(found > best * 0.85, "{disk:?}, one page of {part} is dirty: {found} of {best}");
+        }
+    }
 }

@@ -4,9 +4,9 @@
 //! And pages known to have data, also where the rest is not known: a second write of them needs no
 //! space on most file systems.
 //!
-//! A page that is zero need not be read before a part of it is written. It may be filled with zeroes to
-//! keep a request in one piece. Both hold only while nobody else has the file open. A page counts
-//! as written from the moment its data is sent, not from its arrival.
+//! A page that is zero need not be read before a part of it is written. It may be filled with
+//! zeroes to keep a request in one piece. This holds only while nobody else has the file open. A
+//! page counts as written from the moment its data is sent, not from its arrival.
 //!
 //! The price is a bit per page written, and nothing for a file written from start to end.
 

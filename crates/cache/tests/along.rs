@@ -151,7 +151,7 @@ fn contract_06_clean_pages_stay_clean_if_the_lease_is_gone_before_they_are_sent(
     assert!(of.file.is_idle_clean(2));
 }
 
-/// A disk of a known price: it makes so many requests and bytes a second, of both at once or in
+/// A disk of a known price: the requests and the bytes that it makes in a second, at once or in
 /// turn.
 #[derive(Clone, Copy, Debug)]
 struct Disk {
@@ -221,7 +221,7 @@ fn a_gap_of_half_the_price_is_nearly_the_best() {
                 found / none,
                 found / best
             );
-            assert!(found > best * 0.85, "{disk:?}, one page of {part} is dirty: {found} of {best}");
+            assert!(found > best * 0.85, "{disk:?}, one of {part} dirty: {found} of {best}");
         }
     }
 }

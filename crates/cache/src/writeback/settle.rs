@@ -26,7 +26,7 @@ enum Failing {
     No,
 }
 
-/// What becomes of a clean page whose write has ended without success.
+/// State of a clean page after a write of it that has failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum IfClean {
     /// It is dirty: the device may have lost it.

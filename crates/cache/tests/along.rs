@@ -1,5 +1,7 @@
 //! Clean pages between dirty ones, which are written once more.
 
+#![expect(clippy::single_range_in_vec_init, reason = "a list of ranges of pages")]
+
 use forebay_block::random::Random;
 use forebay_block::{Bio, Errno, Frame, Segment, Target};
 use forebay_cache::file::{Below, Origin};

@@ -243,9 +243,7 @@ impl CachedFile {
     pub fn is_allocated(&self, bytes: &Range<u64>, written_in_place: bool) -> bool {
         let mut pages = bytes.start / PAGE..bytes.end.div_ceil(PAGE);
         self.reserved.ranges().covers(&(pages.start * PAGE..pages.end * PAGE))
-            || written_in_place
-                && self.holes.are_known()
-                && pages.all(|page| !self.holes.is_zero(page))
+            || written_in_place && pages.all(|page| self.holes.is_written(page))
     }
 
     /// Records where a file that was just opened has data; elsewhere it reads as zeroes.
@@ -273,7 +271,12 @@ impl CachedFile {
         self.ahead.set_gaps(gaps);
     }
 
-    /// Sets the longest gap that is filled with zeroes, in pages: the price of a request.
+    /// Sets whether a write of a page that has data needs no space on this file system.
+    pub fn set_rewrites_in_place(&mut self, in_place: bool) {
+        self.ahead.set_rewrites_in_place(in_place);
+    }
+
+    /// Sets the longest gap that is written along, in pages: the price of a request.
     pub fn set_gap_pages(&mut self, pages: u64) {
         self.ahead.set_gap_pages(pages);
     }

@@ -1,9 +1,12 @@
 //! Pages known to be zero on disk: they had no data when the file was opened exclusively, and got
 //! none since. They are not known if data and holes alternate often.
 //!
-//! Such a page need not be read before a part of it is written. It may be filled with zeroes to
-//! keep a request in one piece. Both hold only while nobody else has the file open. A page counts
-//! as written from the moment its data is sent, not from its arrival.
+//! And pages known to have data, also where the rest is not known: a second write of them needs no
+//! space on most file systems.
+//!
+//! A page that is zero need not be read before a part of it is written. It may be filled with
+//! zeroes to keep a request in one piece. This holds only while nobody else has the file open. A
+//! page counts as written from the moment its data is sent, not from its arrival.
 //!
 //! The price is a bit per page written, and nothing for a file written from start to end.
 
@@ -50,10 +53,15 @@ impl Holes {
     /// Returns whether `page` is certainly zero on disk.
     #[must_use]
     pub fn is_zero(&self, page: u64) -> bool {
+        self.known && !self.is_written(page)
+    }
+
+    /// Returns whether `page` certainly has data.
+    #[must_use]
+    pub fn is_written(&self, page: u64) -> bool {
         let group = page / 64;
-        self.known
-            && group >= self.full_below
-            && self.written.get(&group).is_none_or(|bits| bits & (1 << (page % 64)) == 0)
+        group < self.full_below
+            || self.written.get(&group).is_some_and(|bits| bits & (1 << (page % 64)) != 0)
     }
 
     /// Returns the last run of at least `least` pages in `pages` that are certainly zero.
@@ -84,9 +92,6 @@ impl Holes {
 
     /// Records that data is written to these pages.
     pub fn mark_written(&mut self, pages: Range<u64>) {
-        if !self.known {
-            return;
-        }
         if pages.start <= self.full_below * 64 && pages.end / 64 > self.full_below {
             self.full_below = pages.end / 64;
             self.written = self.written.split_off(&self.full_below);
@@ -109,9 +114,6 @@ impl Holes {
     /// Records that the file was truncated to `pages` pages, including a partial last one. The rest
     /// is a hole again.
     pub fn cut(&mut self, pages: u64) {
-        if !self.known {
-            return;
-        }
         let group = pages / 64;
         if group < self.full_below {
             // The group the cut falls into is listed again; those below it stay counted.
@@ -135,14 +137,20 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(48))]
         #[test]
         fn agrees_with_a_plain_set(operations in proptest::collection::vec((0..4u8, 0..400u64), 1..80)) {
-            let mut holes = Holes::all();
+            let (mut holes, mut others) = (Holes::all(), Holes::unknown());
             let mut written = BTreeSet::new();
             for (what, page) in operations {
                 match what {
-                    0 => { holes.cut(page); written.retain(|at| *at < page); }
-                    1 => { holes.mark_written(page..page + 70); written.extend(page..page + 70); }
-                    2 => { holes.mark_written(page % 65..page); written.extend(page % 65..page); }
-                    _ => { holes.mark_written(page..page + 1); written.insert(page); }
+                    0 => {
+                        [&mut holes, &mut others].map(|holes| holes.cut(page));
+                        written.retain(|at| *at < page);
+                    }
+                    _ => {
+                        let pages = [page..page + 70, page % 65..page, page..page + 1];
+                        let pages = pages[usize::from(what) - 1].clone();
+                        [&mut holes, &mut others].map(|holes| holes.mark_written(pages.clone()));
+                        written.extend(pages);
+                    }
                 }
                 let mut run = 0;
                 let longest = (0..500).map(|page| { run = if written.contains(&page) { 0 } else { run + 1 }; run }).max();
@@ -156,6 +164,8 @@ mod tests {
                 }
                 for page in 0..500 {
                     prop_assert_eq!(holes.is_zero(page), !written.contains(&page), "page {}", page);
+                    prop_assert_eq!(others.is_written(page), written.contains(&page));
+                    prop_assert!(!others.is_zero(page));
                 }
             }
         }

@@ -18,8 +18,11 @@
 //! Requests of one size never show which limit it is. So now and then writeback fills no gaps for a
 //! window, or more than it would: its requests have another size then.
 
+mod flushes;
+
 use std::time::Duration;
 
+use flushes::Flushes;
 use forebay_block::Moment;
 
 use crate::limits::{GAP_PAGES, PAGE};
@@ -78,7 +81,7 @@ pub struct Meter {
     is_trial: bool,
     until_trial: u32,
     pause: u32,
-    flushes: Least,
+    flushes: Flushes,
 }
 
 /// Requests and bytes a second of a window, and the shares of the limits that these are.
@@ -88,14 +91,6 @@ struct Shown {
     bytes: f64,
     of_requests: f64,
     of_bytes: f64,
-}
-
-/// The least duration of the last one to two seconds that had one.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-struct Least {
-    start: Option<Moment>,
-    now: Duration,
-    before: Duration,
 }
 
 impl Meter {
@@ -169,13 +164,19 @@ impl Meter {
         self.flushes.add(took, now);
     }
 
+    /// Returns the duration of a flush, less the time that the disk may lose to each.
+    #[must_use]
+    pub fn beside_flush(&self) -> Duration {
+        self.flushes.beside()
+    }
+
     /// Returns the price as far as it is known.
     #[must_use]
     pub fn price(&self) -> Price {
         Price {
             requests_per_second: self.requests.round() as u64,
             bytes_per_second: self.bytes.round() as u64,
-            flush: self.flushes.get(),
+            flush: self.flushes.least(),
         }
     }
 
@@ -219,20 +220,6 @@ impl Meter {
 impl Shown {
     fn shares(self) -> f64 {
         self.of_requests + self.of_bytes
-    }
-}
-
-impl Least {
-    fn add(&mut self, took: Duration, now: Moment) {
-        let is_over = self.start.is_none_or(|start| now.nanoseconds_since(start) > 1_000_000_000);
-        if is_over {
-            (self.start, self.before, self.now) = (Some(now), self.now, took);
-        }
-        self.now = self.now.min(took);
-    }
-
-    fn get(self) -> Duration {
-        if self.before.is_zero() { self.now } else { self.now.min(self.before) }
     }
 }
 
@@ -354,21 +341,5 @@ mod tests {
         meter.add(stopped, Moment::from_nanoseconds(clock));
         disk.works(&mut meter, &mut clock, 4096, 1.0);
         assert_near(meter.price().requests_per_second, 3000.0);
-    }
-
-    #[test]
-    fn the_price_of_a_flush_is_the_least_of_the_last_seconds() {
-        let mut meter = Meter::default();
-        let mut clock = 1;
-        let mut flushes = |meter: &mut Meter, micros: &[u64]| {
-            for micros in micros {
-                clock += 300_000_000;
-                meter.add_flush(Duration::from_micros(*micros), Moment::from_nanoseconds(clock));
-            }
-            meter.price().flush.as_micros() as u64
-        };
-        assert_eq!(flushes(&mut meter, &[1200, 1100, 5000]), 1100);
-        assert_eq!(flushes(&mut meter, &[9000; 8]), 9000);
-        assert_eq!(flushes(&mut meter, &[50]), 50);
     }
 }

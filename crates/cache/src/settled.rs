@@ -23,12 +23,14 @@ pub struct Lists {
     pub freed: FrameRuns,
     /// Frames that stay in use and are equal to the device.
     pub written: Vec<Frame>,
-    /// Pages that must be written again because the flush after them failed.
+    /// Pages that must be written again: the flush after them failed, or a second write of them.
     pub dirty_again: Vec<(u64, Frame)>,
     /// Pages that are clean now, to be entered with the evictor under the same lock.
     pub clean: Vec<CleanRun>,
     /// Number of pages that no longer count as dirty.
     pub uncharged: u64,
+    /// Number of clean pages that count as dirty again.
+    pub charged: u64,
     /// Frames to be zeroed from an offset on, under the same lock.
     pub zero: Vec<(Frame, usize)>,
     /// Bytes to be copied within memory, under the same lock.
@@ -42,6 +44,7 @@ static NONE: Lists = Lists {
     dirty_again: Vec::new(),
     clean: Vec::new(),
     uncharged: 0,
+    charged: 0,
     zero: Vec::new(),
     patches: Vec::new(),
 };
@@ -69,12 +72,14 @@ impl Settled {
     /// Takes over the changes of another run, after those that are here.
     pub fn append(&mut self, other: &mut Self) {
         let Some(other) = other.lists() else { return };
-        let Lists { freed, written, dirty_again, clean, uncharged, zero, patches } = &mut **self;
+        let Lists { freed, written, dirty_again, clean, uncharged, charged, zero, patches } =
+            &mut **self;
         freed.append(&mut other.freed);
         written.append(&mut other.written);
         dirty_again.append(&mut other.dirty_again);
         clean.append(&mut other.clean);
         *uncharged += std::mem::take(&mut other.uncharged);
+        *charged += std::mem::take(&mut other.charged);
         zero.append(&mut other.zero);
         patches.append(&mut other.patches);
     }

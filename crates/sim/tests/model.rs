@@ -33,6 +33,7 @@ fn contract_08_reads_and_sizes_agree_with_a_plain_file() {
             "tail",
             "extending",
             "zeroes written",
+            "clean pages written",
             "sync ok",
             "evicted",
             "throttled",

@@ -53,6 +53,8 @@ pub(crate) struct Ahead {
     gaps: Gaps,
     /// Longest gap that is filled, in pages.
     gap_pages: u64,
+    /// Whether a write of a page that has data needs no space.
+    rewrites_in_place: bool,
     /// Most pages of a request.
     request_pages: u64,
 }
@@ -68,6 +70,7 @@ impl Default for Ahead {
             growth: Growth::default(),
             gaps: Gaps::OverHoles,
             gap_pages: GAP_PAGES,
+            rewrites_in_place: false,
             request_pages: u64::MAX,
         }
     }
@@ -108,6 +111,20 @@ impl Ahead {
 
     pub(crate) fn gap_pages(&self) -> u64 {
         self.gap_pages
+    }
+
+    /// Returns the most clean pages of a gap that are written along. At half the price of a request
+    /// they save nearly as much time, and write far fewer bytes.
+    pub(crate) fn clean_pages(&self) -> u64 {
+        self.gap_pages / 2
+    }
+
+    pub(crate) fn set_rewrites_in_place(&mut self, in_place: bool) {
+        self.rewrites_in_place = in_place;
+    }
+
+    pub(crate) fn rewrites_in_place(&self) -> bool {
+        self.rewrites_in_place
     }
 
     pub(crate) fn set_request_pages(&mut self, pages: u64) {

@@ -72,9 +72,15 @@ impl Pages {
         &self.parts
     }
 
-    /// Whether it carries zeroes over holes.
-    pub(crate) fn has_zeroes(&self) -> bool {
-        self.parts.iter().any(|(_, carries)| *carries == Carries::Zeroes)
+    /// Whether it carries more than dirty pages.
+    pub(crate) fn has_more(&self) -> bool {
+        self.parts.iter().any(|(_, carries)| *carries != Carries::Data)
+    }
+
+    /// The number of clean pages that it carries.
+    pub(crate) fn clean(&self) -> u64 {
+        let clean = self.parts.iter().filter(|(_, carries)| *carries == Carries::Clean);
+        clean.map(|(pages, _)| pages.end - pages.start).sum()
     }
 }
 
@@ -85,6 +91,8 @@ pub(crate) enum Carries {
     Data,
     /// Zeroes over a known hole.
     Zeroes,
+    /// The frame of a clean page, pinned meanwhile: nobody writes into it.
+    Clean,
 }
 
 /// All bios of a file at the device.
@@ -230,7 +238,7 @@ impl Flights {
     /// each.
     pub(crate) fn take_liberties(&self) -> bool {
         self.slots.iter().flatten().any(|flight| match flight {
-            Flight::Pages(run) => run.has_zeroes(),
+            Flight::Pages(run) => run.has_more(),
             Flight::Punch | Flight::GiveBack { .. } => true,
             _ => false,
         })

@@ -1,12 +1,14 @@
 //! Gathering of dirty pages in offset order into large writes.
 //!
 //! A file is swept from start to end, and from the start again, so that a region is as dense as it
-//! gets before its turn comes. Between two dirty runs a short gap of known holes is written along
-//! as zeroes: one request instead of two, and one extent instead of many.
+//! gets before its turn comes. Between two dirty runs a short gap is written along: one request
+//! instead of two. Known holes are written as zeroes, which also makes one extent instead of many.
+//! Clean pages in memory are written once more, if that certainly needs no space. While they are at
+//! the device, nobody writes into them; if the device refuses them, they are dirty.
 //!
 //! ```text
-//!  pages     . D D . . D . . . . . . . . . . . . . . . . . . . D D D W D
-//!            [ one request     ]       gap too long            [     ] written data we do not hold: stop
+//!  pages     . D D . . D C D . . . . . . . . . . . . . . . . . D D D W D
+//!            [ one request ]             gap too long          [   ] written data we do not hold: stop
 //! ```
 //!
 //! # The end of the file
@@ -17,7 +19,7 @@
 
 use forebay_block::{Bio, Class, Errno, Operation, Segment, Source};
 
-use crate::bits::{bits, parts};
+use crate::bits::bits;
 use crate::file::{CachedFile, Entry};
 use crate::frames::FrameRun;
 use crate::index::{CHUNK_PAGES, Chunk, place};
@@ -77,6 +79,16 @@ impl CachedFile {
                 }
             }
             Reason::Reclaim => self.next_reclaim(),
+        }
+    }
+
+    /// Returns whether a bio of this file writes more than dirty pages, and how many clean ones.
+    /// That takes the lease: another program may have written there.
+    #[must_use]
+    pub fn writes_more(&self, bio: &Bio) -> (bool, u64) {
+        match self.flights.get(Self::flight_of(bio).1) {
+            Flight::Pages(run) => (run.has_more(), run.clean()),
+            _ => (false, 0),
         }
     }
 
@@ -220,12 +232,13 @@ impl CachedFile {
         (is_sendable && chunk.epoch(slot) <= covers).then_some(page)
     }
 
-    /// Pages of a gap that may be written along as zeroes, from `page` on; `None` when the next run
-    /// is too far.
+    /// Pages of a gap that may be written along, from `page` on; `None` when the next run is too
+    /// far.
     fn gap_before_next_run(&self, page: u64, end: u64) -> Option<u64> {
         if !self.ahead.fills_gaps() {
             return None;
         }
+        let mut clean = 0;
         let takes_holes = self.ahead.takes_holes(self.sizes.size());
         for gap in 0..=self.ahead.gap_pages() {
             let page = page + gap;
@@ -234,6 +247,10 @@ impl CachedFile {
             }
             if self.is_eligible(page) {
                 return Some(gap);
+            }
+            if clean < self.ahead.clean_pages() && self.goes_along(page) {
+                clean += 1;
+                continue;
             }
             let in_flight =
                 self.index.get(page).is_some_and(|(chunk, slot)| chunk.flight & (1 << slot) != 0);
@@ -245,6 +262,18 @@ impl CachedFile {
             }
         }
         None
+    }
+
+    /// Returns whether a page is clean and may be written once more. Not while the device refuses
+    /// others: it might not get this one back.
+    fn goes_along(&self, page: u64) -> bool {
+        let (chunk, slot) = match self.index.get(page) {
+            Some(found) if self.lease.is_exclusive() && self.counts.failing() == 0 => found,
+            _ => return false,
+        };
+        let bytes = page * PAGE..(page + 1) * PAGE;
+        chunk.idle_clean() & 1 << slot != 0
+            && self.is_allocated(&bytes, self.ahead.rewrites_in_place())
     }
 
     // Sending
@@ -275,12 +304,12 @@ impl CachedFile {
                 continue;
             }
             let Some(gap) = self.gap_before_next_run(page, end) else { break };
-            for (page, slot, count) in parts(page..page + gap) {
-                let (chunk, _) = self.index.chunk_mut(page);
-                chunk.flight |= bits(slot, count);
+            if segments.count() + gap as usize + 1 >= GATHER_SEGMENTS {
+                break;
             }
-            segments.push_zeroes(gap);
-            run.push(gap, Carries::Zeroes);
+            for page in page..page + gap {
+                run.push(1, self.send_along(page, &mut segments));
+            }
             page += gap;
         }
         self.sweep.move_to(page);
@@ -288,6 +317,21 @@ impl CachedFile {
         self.sweep.note_sent();
         let flight = self.flights.start(Flight::Pages(run));
         self.bio(Operation::Write, first * PAGE, length, segments.cut_to(length), class, flight)
+    }
+
+    /// Sends one page of a gap.
+    fn send_along(&mut self, page: u64, segments: &mut Segments) -> Carries {
+        let is_clean = self.goes_along(page);
+        let (chunk, slot) = self.index.chunk_mut(page);
+        chunk.flight |= 1 << slot;
+        if !is_clean {
+            segments.push_zeroes(1);
+            return Carries::Zeroes;
+        }
+        let pinned = chunk.pin(slot, 1);
+        debug_assert_eq!(pinned, 1, "a page that nobody uses has room for a pin");
+        segments.push_frame(chunk.frame(slot).expect("a clean page has a frame"));
+        Carries::Clean
     }
 
     /// Sends up to `most` pages of a chunk as at most `most_segments` segments. Returns how many.

@@ -19,9 +19,9 @@
 //! others probe for the bandwidth of a path like this: BBR, ACM Queue 14, 2016. From there, too:
 //! only windows limited by the flight measure the rate.)
 //!
-//! A disk that flushes may take nothing else meanwhile, and a sync can need two flushes: the commit
-//! of a journal. The rate has these times in it. So where callers sync, the set time is longer by
-//! two flushes, or the device would have little to do between them.
+//! Where callers sync few pages, their requests queue behind the flight. It has half of the set
+//! time then. But a disk that flushes may take nothing else meanwhile, and the rate has these times
+//! in it. So the flight has the work of a flush beside that, less what the device may lose.
 //!
 //! There is one limit per device, so that a slow one keeps nothing from a fast one but slots. Of
 //! these [`Pace::has_room`] leaves some to the others by dynamic thresholds (Choudhury and Hahne,
@@ -93,11 +93,10 @@ pub struct Pace {
     phase_requests: u64,
     compared: Window,
     pause: u32,
-    /// Duration of a flush; zero if callers do not sync.
-    flush: Duration,
+    /// Time that the flight is longer by for a flush, while callers sync.
+    flush: Option<Duration>,
     /// The next trial has less in flight, if there is a stretch to take back.
     tries_less: bool,
-    yields: bool,
 }
 
 impl Pace {
@@ -121,17 +120,14 @@ impl Pace {
             phase_requests: 0,
             compared: Window::default(),
             pause: 0,
-            flush: Duration::ZERO,
+            flush: None,
             tries_less: false,
-            yields: false,
         }
     }
 
-    /// Sets whether callers sync few pages now, whose requests queue behind the flight, and the
-    /// duration of a flush. The flight then holds half of its time, without a stretch.
+    /// Sets whether callers sync few pages now, and how much longer the flight is for a flush.
     pub fn set_syncs(&mut self, flush: Option<Duration>) {
-        self.flush = flush.unwrap_or_default();
-        if std::mem::replace(&mut self.yields, flush.is_some()) != flush.is_some() {
+        if std::mem::replace(&mut self.flush, flush).is_some() != flush.is_some() {
             // A trial compares flights of two sizes, not of three.
             self.phase = Phase::Rest(self.pause);
             self.compared = Window::default();
@@ -159,7 +155,7 @@ impl Pace {
         let own = self.load[class as usize];
         let cost = if class == Class::Waited { own.cost } else { self.cost() };
         own.requests < free_slots.saturating_mul(TIMES_FREE)
-            && match self.bound.beside(self.flush) {
+            && match self.present() {
                 Bound::Depth(depth) => own.requests < depth,
                 // Half of the next one, so that the flight is neither more nor less than its room
                 // on average.
@@ -214,8 +210,10 @@ impl Pace {
         }
         self.window.add(ended);
         self.try_on(ended);
-        let least = match self.bound.beside(self.flush) {
-            Bound::Time(time) => time.as_nanos() as u64,
+        // Longer beside syncs, so that one flush more or less in it changes the rate little.
+        let times = if self.flush.is_some() { 2 } else { 1 };
+        let least = match self.present() {
+            Bound::Time(time) => time.as_nanos() as u64 * times,
             Bound::Depth(_) => 1_000_000,
         };
         let requests = WINDOW_REQUESTS.max(self.requests() as u64);
@@ -249,6 +247,11 @@ impl Pace {
         self.load[class as usize].requests
     }
 
+    /// Returns the bound as it is now.
+    fn present(&self) -> Bound {
+        self.flush.map_or(self.bound, |flush| self.bound.beside(flush))
+    }
+
     fn cost(&self) -> u64 {
         self.load[0].cost + self.load[1].cost
     }
@@ -268,7 +271,7 @@ impl Pace {
         let room = rate * time.as_nanos() as f64;
         // The least is stretched as well, where the rate that it allows would keep it there.
         let least = LEAST_REQUESTS as f64 * self.last as f64;
-        let stretched = if self.yields { 0.5 } else { self.stretch * step };
+        let stretched = if self.flush.is_some() { 1.0 } else { self.stretch * step };
         ((room * stretched).max(least * stretched.max(1.0))) as u64
     }
 
@@ -293,7 +296,7 @@ impl Pace {
 
     /// Goes on with the trial that is under way, or begins one.
     fn try_on(&mut self, ended: Window) {
-        if self.phase == Phase::Rest(0) && !self.yields {
+        if self.phase == Phase::Rest(0) && self.flush.is_none() {
             self.begin_trial();
         }
         if let Phase::Rest(_) = self.phase {
@@ -331,7 +334,11 @@ impl Pace {
     /// Begins to double the flight if requests took longer than the set time in the first flight,
     /// which is small.
     fn double_if_far(&mut self) {
-        let Bound::Time(time) = self.bound.beside(self.flush) else { return };
+        let Bound::Time(time) = self.bound else { return };
+        if self.flush.is_some() {
+            // A sync would wait for each step.
+            return;
+        }
         let first = FIRST_ROOM.max(LEAST_REQUESTS as u64 * self.last);
         if self.rate * time.as_nanos() as f64 <= first as f64 {
             self.phase = Phase::First { before: 0.0 };

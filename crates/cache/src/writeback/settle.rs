@@ -26,6 +26,15 @@ enum Failing {
     No,
 }
 
+/// State of a clean page after a write of it that has failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum IfClean {
+    /// It is dirty: the device may have lost it.
+    IsDirty,
+    /// It stays clean.
+    Stays,
+}
+
 impl CachedFile {
     /// Handles the end of a bio of this file.
     pub fn settle(
@@ -99,7 +108,8 @@ impl CachedFile {
         let Flight::Pages(run) = self.flights.end(Self::flight_of(bio).1) else {
             panic!("only writes of pages are taken back: {bio:?}")
         };
-        self.settle_unwritten(&run, Failing::No, settled);
+        // Clean pages stay clean: nothing of them was sent.
+        self.settle_unwritten(&run, Failing::No, IfClean::Stays, settled);
         self.verify_change();
     }
 
@@ -132,7 +142,7 @@ impl CachedFile {
         if result.is_ok() && self.is_rewriting() {
             // It was on its way when a flush failed.
             self.flushes.note_direct();
-            self.settle_unwritten(run, Failing::No, settled);
+            self.settle_unwritten(run, Failing::No, IfClean::IsDirty, settled);
         } else {
             self.settle_run(run, result, keep, settled);
         }
@@ -153,9 +163,9 @@ impl CachedFile {
             let is_refused_beside_others = errno == NO_SPACE && !was_alone;
             if is_refused_beside_others {
                 self.sweep.begin_alone();
-                return self.settle_unwritten(run, Failing::No, settled);
+                return self.settle_unwritten(run, Failing::No, IfClean::IsDirty, settled);
             }
-            self.settle_unwritten(run, Failing::Yes, settled);
+            self.settle_unwritten(run, Failing::Yes, IfClean::IsDirty, settled);
             self.report_failure(run.first * PAGE, errno);
             return;
         }
@@ -167,8 +177,10 @@ impl CachedFile {
             for (page, slot, count) in parts(pages.clone()) {
                 let (chunk, _) = self.index.get_mut(page).expect("a page in flight has a chunk");
                 chunk.flight &= !bits(slot, count);
-                if *carries == Carries::Data {
-                    self.settle_written(page, slot, count, keep, settled);
+                match carries {
+                    Carries::Data => self.settle_written(page, slot, count, keep, settled),
+                    Carries::Clean => chunk.unpin(slot, count),
+                    Carries::Zeroes => {}
                 }
                 self.index.tidy(page);
             }
@@ -176,17 +188,48 @@ impl CachedFile {
     }
 
     /// Pages that were sent must be sent again.
-    fn settle_unwritten(&mut self, run: &Pages, failing: Failing, settled: &mut Settled) {
+    fn settle_unwritten(
+        &mut self,
+        run: &Pages,
+        failing: Failing,
+        if_clean: IfClean,
+        settled: &mut Settled,
+    ) {
         self.flushes.note_change();
         for (pages, carries) in run.parts() {
             for page in pages.clone() {
                 let (chunk, slot) = self.index.get_mut(page).expect("a page in flight has a chunk");
                 chunk.flight &= !(1 << slot);
-                if *carries == Carries::Data {
-                    self.settle_failed(page, failing, settled);
+                match carries {
+                    Carries::Data => self.settle_failed(page, failing, settled),
+                    Carries::Clean => {
+                        chunk.unpin(slot, 1);
+                        if if_clean == IfClean::IsDirty {
+                            self.dirty_again(page, failing, settled);
+                        }
+                    }
+                    Carries::Zeroes => {}
                 }
                 self.index.tidy(page);
             }
+        }
+    }
+
+    /// The device may have lost the bytes of a clean page. Under the lease memory still has them.
+    fn dirty_again(&mut self, page: u64, failing: Failing, settled: &mut Settled) {
+        if self.lease.is_shared() {
+            return;
+        }
+        let epoch = self.epochs.current();
+        let (chunk, slot) = self.index.get_mut(page).expect("a page in flight has a chunk");
+        chunk.set_epoch(slot, epoch);
+        settled.dirty_again.push((page, chunk.frame(slot).expect("a clean page has a frame")));
+        self.index.mark_dirty(page);
+        self.epochs.add(epoch, 1);
+        self.counts.charge(1);
+        settled.charged += 1;
+        if failing == Failing::Yes {
+            self.mark_failing(page);
         }
     }
 

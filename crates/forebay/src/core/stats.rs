@@ -93,11 +93,13 @@ pub(crate) enum Kind {
 numbers! {
     /// Bytes accepted by writes and appends, cached and direct.
     counter accepted_bytes,
-    /// Bytes written by requests to devices, including the zeroes counted in `zero_bytes` but not
-    /// the bytes counted in `bypassed_bytes`.
+    /// Bytes written by requests to devices, including the bytes counted in `zero_bytes` and
+    /// `clean_bytes` but not those counted in `bypassed_bytes`.
     counter written_bytes,
     /// Zero bytes written over known holes to keep a write contiguous.
     counter zero_bytes,
+    /// Bytes of clean pages written once more between dirty ones, where a request costs more.
+    counter clean_bytes,
     /// Bytes read by requests to devices.
     counter read_bytes,
     /// Bios submitted; a bio is one operation on one range of one file.
@@ -205,6 +207,7 @@ numbers! {
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) accepted_bytes: AtomicU64,
+    pub(crate) clean_bytes: AtomicU64,
     pub(crate) syncs: AtomicU64,
     pub(crate) flushes: AtomicU64,
     pub(crate) rewrites: AtomicU64,

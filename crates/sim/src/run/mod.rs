@@ -194,6 +194,7 @@ fn count(stats: &Stats) {
         ("reserved", stats.reserved_bytes),
         ("evicted", stats.evicted_pages),
         ("zeroes written", stats.zero_bytes),
+        ("clean pages written", stats.clean_bytes),
         ("completions held", stats.completion_holds),
         ("plug held", stats.plug_holds),
         ("plugged", stats.plugged),

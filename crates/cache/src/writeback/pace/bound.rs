@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Flushes that the set time is longer by.
-const FLUSHES: u32 = 2;
+/// Part of the set time beside callers who sync (one in N).
+const PART: u32 = 2;
 
 /// Longest duration that counts: a flush that waits for the flight would make it longer, again and
 /// again.
@@ -19,10 +19,11 @@ pub enum Bound {
 }
 
 impl Bound {
-    /// Returns the bound beside callers who sync, on a device that takes this long for a flush.
+    /// Returns the bound beside callers who sync, on a device that is to have this much more work
+    /// for its flushes.
     pub(super) fn beside(self, flush: Duration) -> Self {
         match self {
-            Self::Time(time) => Self::Time(time + FLUSHES * flush.min(LONGEST)),
+            Self::Time(time) => Self::Time(time / PART + flush.min(LONGEST)),
             Self::Depth(depth) => Self::Depth(depth),
         }
     }
@@ -37,8 +38,8 @@ mod tests {
         let [mut flush, time] = [2, 4].map(Duration::from_millis);
         for _ in 0..100 {
             let Bound::Time(beside) = Bound::Time(time).beside(flush) else { unreachable!() };
-            assert!(beside <= time + Duration::from_millis(10));
-            flush += beside / 2;
+            assert!(beside <= time + LONGEST);
+            flush += beside;
         }
         assert_eq!(Bound::Depth(7).beside(flush), Bound::Depth(7));
     }

@@ -272,7 +272,7 @@ impl Writeback {
     pub(super) fn has_room(&mut self, volume: usize, class: Class) -> bool {
         let free = free_slots(&self.flights, class);
         let flight = &mut self.flights[volume];
-        let syncs = flight.volume.has_small_syncs().then(|| flight.volume.flush());
+        let syncs = flight.volume.has_small_syncs().then(|| flight.volume.beside_flush());
         flight.pace.set_syncs(syncs);
         self.queue.room() > 0 && flight.pace.has_room(class, free)
     }
@@ -303,7 +303,8 @@ impl Writeback {
     pub(super) fn send(&mut self, inode: &Arc<Inode>, state: &mut State, bio: Bio) {
         // Checked in every build: otherwise bytes of another file would be overwritten.
         assert_eq!(bio.target, inode.target, "a bio goes to the file that made it");
-        if bio.zero_bytes() > 0 && !holds_lease(inode, state) {
+        let (writes_more, clean_pages) = state.cache.writes_more(&bio);
+        if writes_more && !holds_lease(inode, state) {
             // Another program may have written there.
             inode.change_locked(&self.shared, state, &mut self.after, |file| {
                 file.apply(|cache, settled| cache.take_back(&bio, settled));
@@ -311,6 +312,7 @@ impl Writeback {
             });
             return;
         }
+        Counters::add(&self.shared.counters.clean_bytes, clean_pages * PAGE);
         self.begin_bio(bio.target);
         if bio.operation == Operation::Allocate {
             return self.reservations.make(inode, bio);

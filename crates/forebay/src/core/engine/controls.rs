@@ -99,6 +99,7 @@ impl Shared {
             accepted_bytes: load(&counters.accepted_bytes),
             written_bytes: queue.written_bytes,
             zero_bytes: queue.zero_bytes,
+            clean_bytes: load(&counters.clean_bytes),
             read_bytes: queue.read_bytes,
             bios: queue.bios,
             requests: queue.requests,

@@ -249,7 +249,9 @@ impl Changing<'_> {
         let Self { inode, base, state, after, .. } = self;
         if let Some(lists) = after.settled.lists() {
             let uncharged = std::mem::take(&mut lists.uncharged);
+            let charged = std::mem::take(&mut lists.charged);
             after.effects().uncharged += uncharged;
+            base.level.add(charged);
         }
         if self.looks_at_level {
             after.push(Effect::Look);

@@ -42,6 +42,9 @@ const _: () = assert!(TIMES_WITH_GAPS <= 20, "gaps need a bounded multiple of th
 /// Small syncs count as going on for this long after the last one, in nanoseconds.
 const SYNCS_GO_ON: u64 = 100_000_000;
 
+/// Most pages of a request beside small syncs while the price is unknown.
+const FIRST_REQUEST_PAGES: u64 = 32;
+
 /// Part of the free space that may be accepted before the next query (one in N).
 const LOOK_AFTER: u64 = 64;
 
@@ -92,7 +95,7 @@ pub(crate) struct Volume {
     gap_pages: AtomicU64,
     /// Most pages of a request while callers sync few pages at a time.
     request_pages: AtomicU64,
-    /// Duration of a flush, in nanoseconds; zero while unknown.
+    /// Time that a flight beside syncs is longer by, in nanoseconds.
     flush: AtomicU64,
 }
 
@@ -114,7 +117,7 @@ impl Drop for Pledge<'_> {
 impl Volume {
     /// Creates a file system. Its number is unique in the engine, counted from zero.
     pub(crate) fn new(number: usize, aside: Arc<Workers>) -> Self {
-        let [gap_pages, request_pages] = [GAP_PAGES, u64::MAX].map(AtomicU64::new);
+        let [gap_pages, request_pages] = [GAP_PAGES, FIRST_REQUEST_PAGES].map(AtomicU64::new);
         Self { number, aside, gap_pages, request_pages, ..Self::default() }
     }
 
@@ -183,12 +186,13 @@ impl Volume {
     pub(crate) fn note_flush(&self, took: Duration, now: Moment) {
         let mut meter = self.meter.lock();
         meter.add_flush(took, now);
-        let flush = meter.price().flush.as_nanos() as u64;
+        let flush = meter.beside_flush().as_nanos() as u64;
         self.flush.store(flush, Ordering::Relaxed);
     }
 
-    /// Returns the duration of a flush; zero while it is unknown.
-    pub(crate) fn flush(&self) -> Duration {
+    /// Returns the time that a flight beside syncs is longer by: that of a flush, less what the
+    /// disk may lose. Zero while it is unknown.
+    pub(crate) fn beside_flush(&self) -> Duration {
         Duration::from_nanos(self.flush.load(Ordering::Relaxed))
     }
 
@@ -200,6 +204,7 @@ impl Volume {
     /// Sets the limits of reservations, gaps and requests in the cache of a file.
     pub(crate) fn configure(&self, cache: &mut CachedFile) {
         cache.set_gap_pages(self.gap_pages.load(Ordering::Relaxed));
+        cache.set_rewrites_in_place(self.rewrite.get() == Some(&Rewrite::InPlace));
         let is_awaited = self.has_small_syncs();
         let most = if is_awaited { self.request_pages.load(Ordering::Relaxed) } else { u64::MAX };
         cache.set_request_pages(most);

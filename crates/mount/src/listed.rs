@@ -32,7 +32,7 @@ impl Mount {
                 false => {
                     let found = match self.nodes.is_known(inode) {
                         true => self.look_up(&open.node, name),
-                        false => self.look_up_new(&open.node, name),
+                        false => self.look_up_listed(&open.node, name),
                     };
                     found.map(|(_, attributes)| attributes)
                 }

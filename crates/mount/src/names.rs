@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -38,18 +39,27 @@ impl Mount {
     }
 
     /// The same for one that is probably not known.
-    pub(crate) fn look_up_new(
-        &self,
-        parent: &Node,
-        name: &OsStr,
-    ) -> io::Result<(Arc<Node>, Attributes)> {
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let opened = self.forgetting.patiently(|| openat(parent, name, flags, Mode::empty()));
+    fn look_up_new(&self, parent: &Node, name: &OsStr) -> io::Result<(Arc<Node>, Attributes)> {
+        let opened = self.forgetting.patiently(|| open_name(parent, name));
         let descriptor = opened.inspect_err(|error| {
             if matches!(*error, Errno::MFILE | Errno::NFILE) {
                 self.log("no descriptor is free; raise the limit of open files (ulimit -n)");
             }
         })?;
+        self.enter(descriptor)
+    }
+
+    /// The same in a listing, which waits for no descriptor: the kernel has locked the directory
+    /// meanwhile, and cannot forget a name in it.
+    pub(crate) fn look_up_listed(
+        &self,
+        parent: &Node,
+        name: &OsStr,
+    ) -> io::Result<(Arc<Node>, Attributes)> {
+        self.enter(open_name(parent, name)?)
+    }
+
+    fn enter(&self, descriptor: OwnedFd) -> io::Result<(Arc<Node>, Attributes)> {
         let status = rustix::fs::fstat(&descriptor)?;
         let (node, is_new) = self.nodes.enter(descriptor, &status, 1);
         self.forgetting.after_lookup(self.descriptors());
@@ -273,6 +283,11 @@ fn take_back(parent: &Node, name: &OsStr, is_made: impl Fn(&Stat) -> bool) {
     };
     // The caller gets the first error.
     let _ = rustix::fs::unlinkat(parent, name, flags);
+}
+
+/// Opens a name for looks at it, not for its content.
+fn open_name(parent: &Node, name: &OsStr) -> rustix::io::Result<OwnedFd> {
+    openat(parent, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }
 
 #[cfg(test)]

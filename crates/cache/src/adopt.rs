@@ -203,7 +203,9 @@ mod tests {
                 prop_assert_eq!((planned, steps[0].frame), (PAGE as usize, Some(frame_of(*page))));
                 file.end_read(&steps, Caching::Cached, &mut settled);
             }
-            // A sync writes all that is not written, and nothing else, each page once.
+            // A sync writes all that is not written, and where no gap pays nothing else, each page
+            // once.
+            file.set_gap_pages(0);
             let ticket = file.ask(TicketKind::FlushData);
             let mut written = BTreeSet::new();
             let mut flushes = 0;

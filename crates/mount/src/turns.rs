@@ -210,6 +210,7 @@ mod tests {
         let threads = (0..THREADS).map(|_| {
             let (turns, requests) = (Arc::clone(turns), Arc::clone(&requests));
             std::thread::spawn(move || {
+                let _end = End(&turns);
                 loop {
                     let request = requests.lock().unwrap().recv();
                     let Ok(length) = request else { return };

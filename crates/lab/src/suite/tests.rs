@@ -235,7 +235,7 @@ fn what_is_wrong_is_reported_with_its_place_and_what_would_do() {
             "layout",
             "files = 12, ",
             "pattern = \"random\", ",
-            "unknown field `pattern`, expected `files` or `block`",
+            "unknown field `pattern`, expected one of `files`, `block`, `alone`",
         ),
         (
             "completion",

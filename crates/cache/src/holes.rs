@@ -142,13 +142,15 @@ mod tests {
             for (what, page) in operations {
                 match what {
                     0 => {
-                        [&mut holes, &mut others].map(|holes| holes.cut(page));
+                        holes.cut(page);
+                        others.cut(page);
                         written.retain(|at| *at < page);
                     }
                     _ => {
                         let pages = [page..page + 70, page % 65..page, page..page + 1];
                         let pages = pages[usize::from(what) - 1].clone();
-                        [&mut holes, &mut others].map(|holes| holes.mark_written(pages.clone()));
+                        holes.mark_written(pages.clone());
+                        others.mark_written(pages.clone());
                         written.extend(pages);
                     }
                 }

@@ -68,7 +68,7 @@ fn run(by: &str, seed: u64, cache_bytes: u64, operations: usize) {
             cache_bytes: Some(cache_bytes),
             dirty_bytes: Some(4 << 20),
             dirty_age: Duration::from_millis(20),
-            close_timeout: Duration::from_secs(4),
+            close_timeout: Duration::from_secs(20),
             ..Options::default()
         },
         [("backend", by)],

@@ -31,7 +31,9 @@ pub(crate) struct MountArgs {
     /// Let device nodes be opened (root alone)
     #[arg(long)]
     pub(crate) allow_dev: bool,
-    /// Take requests over io_uring, if the parameter enable_uring of the module fuse is Y
+    /// Take requests over io_uring, if the kernel offers it
+    ///
+    /// It does from Linux 6.14 on, if the parameter enable_uring of its module fuse is Y.
     #[arg(long)]
     pub(crate) rings: bool,
     /// Set a knob of Forebay (repeatable; see `forebay run --help`)

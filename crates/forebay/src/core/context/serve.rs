@@ -312,7 +312,9 @@ impl Writeback {
             });
             return;
         }
-        Counters::add(&self.shared.counters.clean_bytes, clean_pages * PAGE);
+        if clean_pages > 0 {
+            Counters::add(&self.shared.counters.clean_bytes, clean_pages * PAGE);
+        }
         self.begin_bio(bio.target);
         if bio.operation == Operation::Allocate {
             return self.reservations.make(inode, bio);

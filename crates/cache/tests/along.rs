@@ -35,6 +35,14 @@ fn rewritten() -> Rewritten {
     all
 }
 
+/// The same with two dirty pages, and a clean one between them.
+fn dirty_around_a_clean_page() -> Rewritten {
+    let mut of = rewritten();
+    of.write(1..2).unwrap();
+    of.write(3..4).unwrap();
+    of
+}
+
 impl Rewritten {
     fn write(&mut self, pages: std::ops::Range<u64>) -> Result<(), WriteStop> {
         let (mut copies, length): (Vec<Copy>, _) = (Vec::new(), (pages.end - pages.start) * PAGE);
@@ -109,9 +117,7 @@ fn contract_09_no_clean_page_is_written_that_may_need_space() {
 
 #[test]
 fn contract_01_nobody_writes_into_a_clean_page_at_the_device() {
-    let mut of = rewritten();
-    of.write(1..2).unwrap();
-    of.write(3..4).unwrap();
+    let mut of = dirty_around_a_clean_page();
     let bios = of.background();
     assert_eq!(pages_of(&bios), [1..4]);
     assert_eq!(of.write(2..3), Err(WriteStop::Busy));
@@ -124,9 +130,7 @@ fn contract_01_nobody_writes_into_a_clean_page_at_the_device() {
 
 #[test]
 fn contract_02_a_clean_page_that_the_device_refused_is_dirty() {
-    let mut of = rewritten();
-    of.write(1..2).unwrap();
-    of.write(3..4).unwrap();
+    let mut of = dirty_around_a_clean_page();
     let bios = of.background();
     of.end(&bios[0], Err(Errno::IO));
     assert_eq!((of.file.dirty_pages(), of.settled.charged), (3, 1));
@@ -143,9 +147,7 @@ fn contract_02_a_clean_page_that_the_device_refused_is_dirty() {
 
 #[test]
 fn contract_06_clean_pages_stay_clean_if_the_lease_is_gone_before_they_are_sent() {
-    let mut of = rewritten();
-    of.write(1..2).unwrap();
-    of.write(3..4).unwrap();
+    let mut of = dirty_around_a_clean_page();
     let bios = of.background();
     assert_eq!(of.file.writes_more(&bios[0]), (true, 1));
     of.file.take_back(&bios[0], &mut of.settled);

@@ -51,7 +51,7 @@ pub(crate) struct Ahead {
     free_bytes: u64,
     growth: Growth,
     gaps: Gaps,
-    /// Longest gap that is filled, in pages.
+    /// Longest gap that is written along, in pages.
     gap_pages: u64,
     /// Whether a write of a page that has data needs no space.
     rewrites_in_place: bool,

@@ -96,7 +96,8 @@ fn figures(load: &ProgramLoad, measured: &Measured) -> BTreeMap<String, f64> {
     if let Some(bytes) = measured.beside_bytes {
         put("beside_bytes_per_s", bytes as f64 / seconds);
     }
-    if measured.bytes > 0 {
+    // A bulk writer that was held up for the whole run wrote nothing: that is a figure, too.
+    if measured.bytes > 0 || load.beside == Beside::Bulk {
         put("write_bytes_per_s", measured.bytes as f64 / seconds);
     }
     put("resident_bytes", measured.resident_bytes as f64);

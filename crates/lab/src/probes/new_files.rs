@@ -49,12 +49,24 @@ struct Shape {
     /// Without a small write and its sync beside the work.
     #[serde(default)]
     alone: bool,
+    /// Memory of a bounded arm; otherwise a share of the data.
+    memory: Option<Bytes>,
+}
+
+impl Shape {
+    fn budget_of(&self, file_bytes: u64) -> u64 {
+        let data_bytes = u64::from(self.files) * file_bytes;
+        self.memory.map_or_else(|| budget_of(data_bytes), |memory| memory.0)
+    }
 }
 
 fn check(shape: &Value) -> Result<(), String> {
-    let Shape { files, block, .. } = read(shape)?;
+    let Shape { files, block, memory, .. } = read(shape)?;
     if !(1..=1024).contains(&files) {
         return Err(format!("files {files}: out of range (1 to 1024)"));
+    }
+    if memory.is_some_and(|memory| memory.0 < 8 * MIB || memory.0 % MIB != 0) {
+        return Err("memory out of range (in steps of 1m, 8m or more)".to_owned());
     }
     block.block().map(drop)
 }
@@ -79,7 +91,7 @@ fn plan(planner: &mut Planner<'_>, workload: &Workload) -> Result<Vec<Job>, Plan
         "{} new files of {} MiB each, {} MiB of memory for bounded arms",
         shape.files,
         file_bytes / MIB,
-        budget_of(cell_bytes) / MIB
+        shape.budget_of(file_bytes) / MIB
     ));
     let block = shape.block.0 as u32;
     let job = planner.job(workload, |own| {
@@ -87,7 +99,7 @@ fn plan(planner: &mut Planner<'_>, workload: &Workload) -> Result<Vec<Job>, Plan
         let cell = |file_bytes: u64| {
             let declared = (way == Arm::ForebayDeclared).into();
             let jobs = Jobs::random_writes_into_new_files(shape.files, file_bytes, block);
-            let budget_bytes = budget_of(u64::from(shape.files) * file_bytes);
+            let budget_bytes = shape.budget_of(file_bytes);
             let spec = CellSpec::of(way, jobs.declared(declared));
             let sync_probe = if shape.alone { SyncProbe::Off } else { SyncProbe::On };
             let spec = CellSpec { budget_bytes, sync_probe, ..spec };

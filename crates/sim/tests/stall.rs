@@ -73,7 +73,9 @@ fn an_engine_learns_the_prices_of_its_device() {
         Prices { requests_per_second: 3_000, bytes_per_second: 125_000_000 },
         Prices { requests_per_second: 20_000, bytes_per_second: 500_000_000 },
     ] {
-        let [small, large] = learned::prices(device);
+        let [sync, small, large] = learned::prices(device);
+        let flush = sync.flush_us;
+        assert!(flush >= learned::LATENCY.as_micros() as u64, "a flush takes {flush} us");
         let requests = small.disk_requests_per_second;
         assert!(near(requests, device.requests_per_second), "{requests} of {device:?}");
         let bytes = large.disk_bytes_per_second;

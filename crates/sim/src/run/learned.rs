@@ -23,16 +23,18 @@ const TIME: Duration = Duration::from_secs(4);
 /// Bytes of a large write.
 const LARGE: u64 = 1 << 20;
 
-/// Returns the numbers of an engine after writes of single pages at random, and after large writes
-/// in order.
+/// The shortest time that a request takes.
+pub const LATENCY: Duration = Duration::from_micros(60);
+
+/// Returns the numbers of an engine after a sync that its context makes, after writes of single
+/// pages at random, and after large writes in order.
 ///
 /// # Panics
 /// If a call of the engine fails, which is a bug.
 #[must_use]
-pub fn prices(device: Prices) -> [Stats; 2] {
-    let latency = Duration::from_micros(60);
+pub fn prices(device: Prices) -> [Stats; 3] {
     let plan = MachinePlan {
-        latency: Latency { least: latency, most: latency },
+        latency: Latency { least: LATENCY, most: LATENCY },
         prices: Some(device),
         ..MachinePlan::calm(vec![VolumePlan::xfs()])
     };
@@ -40,6 +42,14 @@ pub fn prices(device: Prices) -> [Stats; 2] {
     alone_on((plan, 4), FRAMES, settings, no_error(), |engine| {
         let file = engine.open("/file", &how::create()).expect("a calm machine");
         file.allocate(0, PAGES * PAGE).expect("a calm machine");
+        // Aligned: a write of this size goes past the cache while many pages are dirty.
+        let memory = vec![7_u8; (LARGE + PAGE) as usize];
+        let start = memory.as_ptr().align_offset(PAGE as usize);
+        let large = &memory[start..start + LARGE as usize];
+        // More pages than a caller syncs itself.
+        file.write_at(large, 0).expect("a calm machine");
+        file.sync_data().expect("a calm machine");
+        let after_sync = engine.stats();
         let (mut random, page) = (Random::new(1), [7; PAGE as usize]);
         let lasts = |start: forebay_block::Moment| world::now().since(start) < TIME;
         let start = world::now();
@@ -48,12 +58,11 @@ pub fn prices(device: Prices) -> [Stats; 2] {
             file.write_at(&page, at).expect("a calm machine");
         }
         let after_small = engine.stats();
-        let (start, large) = (world::now(), vec![7; LARGE as usize]);
-        let mut at = 0;
+        let (start, mut at) = (world::now(), 0);
         while lasts(start) {
-            file.write_at(&large, at % (PAGES * PAGE)).expect("a calm machine");
+            file.write_at(large, at % (PAGES * PAGE)).expect("a calm machine");
             at += LARGE;
         }
-        [after_small, engine.stats()]
+        [after_sync, after_small, engine.stats()]
     })
 }

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_block::{Bio, Class, Ended, Errno, Moment, Operation};
+use forebay_block::{Bio, Class, Ended, Errno, Moment, Operation, Target};
 use forebay_cache::writeback::pace::{Bound, Pace};
 
 use crate::core::context::Writeback;
@@ -44,13 +44,26 @@ pub(crate) struct Flight {
     is_reported: bool,
     /// When its meter last had the work that has ended.
     noted: Moment,
+    /// The flush that is timed, and when it was sent; of one that has ended, the time alone.
+    timed: Option<(Target, Moment)>,
+    flushed: Option<Moment>,
 }
 
 impl Flight {
     pub(crate) fn new(context: usize, volume: Arc<Volume>, bound: Bound) -> Self {
         let (pace, dirty) = (Pace::new(bound), VecDeque::new());
         let noted = Moment::default();
-        Self { context, volume, pace, dirty, in_turn: false, is_reported: false, noted }
+        Self {
+            context,
+            volume,
+            pace,
+            dirty,
+            in_turn: false,
+            is_reported: false,
+            noted,
+            timed: None,
+            flushed: None,
+        }
     }
 
     /// Moves the file to write next to the front: the one with the most dirty pages, which is the
@@ -69,12 +82,17 @@ impl Flight {
     pub(crate) fn sent(&mut self, bio: &Bio, now: impl FnOnce() -> Moment) {
         if bio.operation.moves_bytes() {
             self.pace.sent(bio.class, bio.length, now);
+        } else if bio.operation == Operation::FlushData && self.timed.is_none() {
+            self.timed = Some((bio.target, now()));
         }
     }
 
     /// Updates the rate and the price after a run of completions.
     pub(crate) fn look(&mut self, now: Moment) {
         let has_learned = self.pace.look(now);
+        if let Some(begin) = self.flushed.take() {
+            self.volume.note_flush(now.since(begin), now);
+        }
         if now.since(self.noted) >= NOTED_EACH {
             self.noted = now;
             let work = self.pace.take_work();
@@ -103,6 +121,10 @@ impl Flight {
         if bio.operation.moves_bytes() {
             let is_written = bio.operation != Operation::Read && result.is_ok();
             self.pace.ended(bio.class, bio.length, if is_written { bio.length } else { 0 });
+        } else if bio.operation == Operation::FlushData
+            && let Some((_, begin)) = self.timed.take_if(|(target, _)| *target == bio.target)
+        {
+            self.flushed = result.is_ok().then_some(begin);
         }
     }
 }

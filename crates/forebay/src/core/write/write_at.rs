@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use forebay_cache::Admission;
 use forebay_cache::limits::PAGE;
+use forebay_cache::meter::Work;
 
 use crate::core::base::Base;
 use crate::core::direct::plug::plugged_no_more;
@@ -22,7 +23,7 @@ use crate::core::space::{Promise, make_room, pledge};
 use crate::core::stats::Counters;
 use crate::core::wait;
 use crate::core::write::{Place, Waiting, WriteRequest, poll_write, write_now};
-use crate::platform::Direct;
+use crate::platform::{Direct, clock};
 
 /// Writes from the caller's buffer to the device, on the caller's thread, which may block.
 /// Returns false if the write has to go through the cache.
@@ -52,7 +53,13 @@ fn bypass(inode: &Arc<Inode>, shared: &Shared, data: &[u8], offset: u64) -> Resu
         Ok::<(), Error>(())
     })?;
     match written {
-        Ok(()) => Ok(true),
+        Ok(()) => {
+            // The disk did this beside the flights that show its price.
+            let requests = data.len().div_ceil(BYPASS_BYTES) as u64;
+            let work = Work { requests, bytes: data.len() as u64, full: 0 };
+            inode.volume.note_work(work, clock::now());
+            Ok(true)
+        }
         // It moved nothing: the file system requires another alignment than it reported.
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
         Err(error) => {

@@ -23,8 +23,8 @@ fn shuffled(pages: u64) -> Vec<u64> {
     order
 }
 
-/// Writes each page of a new file once, with at most `dirty` pages dirty. Returns the seconds that the
-/// disk takes.
+/// Writes each page of a new file once, with at most `dirty` pages dirty. Returns the seconds that
+/// the disk takes.
 fn swept(pages: u64, dirty: u64) -> f64 {
     let origin = Origin::Empty { entry: Entry::Old };
     let mut file = CachedFile::new(Target(0), origin, Liberties::Exclusive);

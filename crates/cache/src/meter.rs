@@ -131,7 +131,8 @@ impl Meter {
         let (of_requests, of_bytes) = (requests / self.requests, bytes / self.bytes);
         let shown = Shown { requests, bytes, of_requests, of_bytes };
         if of_requests + of_bytes < SLOWER {
-            if self.slower == 0 || shown.shares() > self.best.shares() {
+            // The first may have begun before the change.
+            if self.slower <= 1 || shown.shares() > self.best.shares() {
                 self.best = shown;
             }
             self.slower += 1;
@@ -151,7 +152,10 @@ impl Meter {
     }
 
     fn fall(&mut self) {
-        if self.best.of_requests >= self.best.of_bytes {
+        if !self.is_bytes_known {
+            // Bytes were never the limit, and their lower bound was that of another disk.
+            (self.requests, self.bytes) = (self.best.requests, self.best.bytes);
+        } else if self.best.of_requests >= self.best.of_bytes {
             self.requests = self.best.requests;
         } else {
             self.bytes = self.best.bytes;
@@ -258,11 +262,16 @@ mod tests {
         disk.works(&mut meter, &mut clock, 4096, 2.0);
         assert_near(meter.price().requests_per_second, 3000.0);
         assert_eq!(meter.decided(), GAP_PAGES, "bytes were never the limit");
+        // A hundred times slower, with requests that are a little larger, and back.
+        let slow = Disk { requests: 30.0, bytes: 1.25e6 };
+        slow.works(&mut meter, &mut clock, 6144, 2.0);
+        assert_near(meter.price().requests_per_second, 30.0);
+        disk.works(&mut meter, &mut clock, 4096, 2.0);
+        assert_near(meter.price().requests_per_second, 3000.0);
         disk.works(&mut meter, &mut clock, 1 << 20, 2.0);
         assert_near(meter.price().bytes_per_second, 125e6);
         assert_near(meter.price().request_bytes(), 125e6 / 3000.0);
-        // A hundred times slower, and back.
-        let slow = Disk { requests: 30.0, bytes: 1.25e6 };
+        // The same where both limits are known.
         slow.works(&mut meter, &mut clock, 4096, 2.0);
         assert_near(meter.price().requests_per_second, 30.0);
         disk.works(&mut meter, &mut clock, 4096, 2.0);

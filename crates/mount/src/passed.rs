@@ -57,6 +57,11 @@ impl Passing {
         self.0.store(!is_stacked && !is_refused, Ordering::Relaxed);
     }
 
+    #[cfg(test)]
+    pub(crate) fn switch_on(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
     pub(crate) fn is_on(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

@@ -29,15 +29,20 @@ pub(crate) struct Settling {
 }
 
 impl Settling {
-    /// Plans the end of the pages of a small file that is closed.
-    fn plan_pages(&self, stack: &Stack, node: &Arc<Node>, bytes: u64) {
-        let (uses, due) = (node.state().uses(), Instant::now() + KEEP_OPEN);
-        let mut plans = self.plans();
-        plans.pages.push_back((Plan { node: Arc::downgrade(node), uses, due }, bytes));
+    /// Lets the pages of a small file stay when it is closed, if there is room. Returns their bytes.
+    fn keep_pages(&self, stack: &Stack, small: &Small) -> u64 {
         // Those of removed files are gone, and those of files that are used again stay.
-        while let Some((_, bytes)) = plans.take_pages(|plan| plan.file().is_none()) {
+        while let Some((_, bytes)) = self.plans().take_pages(|plan| plan.file().is_none()) {
             stack.kept.give_back(bytes);
         }
+        small.keep_pages()
+    }
+
+    /// Plans the end of the pages of a small file that is closed.
+    fn plan_pages(&self, node: &Arc<Node>, bytes: u64) {
+        let (uses, due) = (node.state().uses(), Instant::now() + KEEP_OPEN);
+        let plan = Plan { node: Arc::downgrade(node), uses, due };
+        self.plans().pages.push_back((plan, bytes));
     }
 
     fn plans(&self) -> MutexGuard<'_, Plans> {
@@ -220,14 +225,16 @@ pub(crate) fn close(mount: &Mount, node: &Arc<Node>) -> bool {
         let is_of_flush = Cell::new(false);
         // Without this, the engine reads the file.
         let stack = mount.way.stack().filter(|_| mount.passing.is_on());
-        let pages = stack.and(file.data.small()).map_or(0, Small::keep_pages);
+        let small = stack.zip(file.data.small());
+        let keep = |(stack, small)| mount.settling.keep_pages(stack, small);
+        let pages = small.map_or(0, keep);
         if let Err(error) = file.data.close(&is_of_flush) {
             let line = format!("{}: could not write the file out: {error}", node.name().display());
             // An `fsync` has returned the error of a failed flush.
             if is_reported && is_of_flush.get() { mount.log(&line) } else { mount.lose(line) }
         }
-        if let Some(stack) = stack.filter(|_| pages > 0) {
-            mount.settling.plan_pages(stack, node, pages);
+        if pages > 0 {
+            mount.settling.plan_pages(node, pages);
         }
         node.state().is_poisoned = false;
         // Space that the engine gives back at the close changes the time again.

@@ -75,6 +75,11 @@ impl Room {
         assert!(given.is_ok(), "room is given back once");
     }
 
+    #[cfg(test)]
+    pub(crate) fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
     fn is_filling(&self) -> bool {
         self.used.load(Ordering::Relaxed) > self.limit / 2
     }

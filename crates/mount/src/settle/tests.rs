@@ -75,6 +75,78 @@ fn of_ended_engine(directory: &Path) -> (Mount, Arc<Node>) {
     (mount, node)
 }
 
+/// Whether the first page of a file is in the page cache.
+fn is_cached(path: &Path) -> bool {
+    let file = fs::File::open(path).unwrap();
+    let mut byte = [0];
+    let mut memory = [io::IoSliceMut::new(&mut byte)];
+    rustix::io::preadv2(file, &mut memory, 0, rustix::io::ReadWriteFlags::NOWAIT).is_ok()
+}
+
+/// Bytes of the pages that are kept.
+fn kept(mount: &Mount) -> u64 {
+    mount.way.stack().unwrap().kept.used()
+}
+
+#[test]
+fn pages_of_a_closed_small_file_stay_until_their_time_is_over() {
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let mount = mount(directory.path());
+    mount.passing.switch_on();
+    let [old, young, used] = ["old", "young", "used"].map(|name| directory.path().join(name));
+    let nodes = [&old, &young, &used].map(|path| small(&mount, path));
+    let begin = Instant::now();
+    assert!(nodes.iter().all(|node| close(&mount, node)));
+    assert!(is_cached(&old) && is_cached(&young) && is_cached(&used));
+    assert_eq!(kept(&mount), 3 * 4096);
+    open_for(&mount.way, &nodes[2], OFlags::RDONLY, None).unwrap().end();
+    {
+        let mut plans = mount.settling.plans();
+        let stay = plans.pages.front().unwrap().0.due.duration_since(begin);
+        assert!((KEEP_OPEN..KEEP_OPEN + Duration::from_secs(10)).contains(&stay), "{stay:?}");
+        let [old, _, used] = plans.pages.make_contiguous() else { panic!("each has a plan") };
+        (old.0.due, used.0.due) = (begin, begin);
+        plans.pages.swap(1, 2);
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| mount.settling.run(&mount));
+        while mount.settling.plans().pages.len() > 1 {
+            assert!(begin.elapsed().as_secs() < 20, "the time of two is over");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        mount.settling.end();
+    });
+    // A file that is used again has its pages by that use.
+    assert!(!is_cached(&old) && is_cached(&young) && is_cached(&used));
+    assert_eq!(kept(&mount), 4096);
+}
+
+#[test]
+fn pages_of_closed_small_files_have_a_limit() {
+    const BYTES: u64 = crate::limits::SMALL_FILE_BYTES;
+    /// As the mount of a test has it.
+    const LIMIT: u64 = (16 << 20) / crate::limits::SMALL_OF_CACHE;
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let mount = mount(directory.path());
+    mount.passing.switch_on();
+    let path = |number: u64| directory.path().join(format!("file-{number}"));
+    let close_new = |number| {
+        let node = small(&mount, &path(number));
+        node.state().any().unwrap().data.write(&[1; BYTES as usize], 0).unwrap();
+        assert!(close(&mount, &node));
+        assert!(is_cached(&path(number)) == (number < LIMIT / BYTES || number == 100), "{number}");
+        node
+    };
+    let nodes: Vec<_> = (0..LIMIT / BYTES + 3).map(close_new).collect();
+    assert_eq!(kept(&mount), LIMIT);
+    // A removed file leaves its room to others.
+    fs::remove_file(path(0)).unwrap();
+    mount.nodes.forget(nodes[0].number, 1).unwrap();
+    drop(nodes);
+    close_new(100);
+    assert_eq!(kept(&mount), LIMIT);
+}
+
 #[test]
 fn a_refused_small_file_stays_until_the_engine_takes_it() {
     let directory = tempfile::tempdir_in(".").unwrap();

@@ -55,13 +55,17 @@ struct Queue {
 }
 
 impl Rings {
-    /// Finds out whether this process may use rings. `None` if not: io_uring may be forbidden, and
-    /// there may be too many processors for the descriptors.
-    pub(crate) fn find() -> Option<Self> {
-        let queues = probe::possible_processors()?;
-        let most = MOST_QUEUES.min(descriptor_limit() / RINGS_OF_DESCRIPTORS);
-        let queues = u16::try_from(queues).ok().filter(|&queues| u64::from(queues) <= most)?;
-        Some(Self { queues, spare: Entry::new(1).ok()? })
+    /// Finds out whether this process may use rings.
+    ///
+    /// # Errors
+    /// If io_uring is forbidden, or there are too many processors for the descriptors.
+    pub(crate) fn find() -> io::Result<Self> {
+        let queues = probe::possible_processors().unwrap_or(0);
+        let queues = queues_for(queues, descriptor_limit())?;
+        let mut spare = Entry::new(1)?;
+        // Otherwise the kernel would wait for queues, and could not be asked to do without.
+        spare.check()?;
+        Ok(Self { queues, spare })
     }
 
     /// Starts a thread for each queue, and returns once the kernel has all of them.
@@ -78,7 +82,7 @@ impl Rings {
 
     fn start_queues(&self, served: &Arc<Served>, threads: &Threads) -> io::Result<()> {
         let allowed = sched_getaffinity(None)?;
-        let most = (RING_THREADS / usize::from(self.queues)).clamp(QUEUE_THREADS, THREADS);
+        let most = threads_for(self.queues);
         let (report, reports) = channel();
         for number in 0..self.queues {
             let queue = Arc::new(Queue {
@@ -94,6 +98,26 @@ impl Rings {
         drop(report);
         reports.into_iter().fold(Ok(()), io::Result::and)
     }
+}
+
+/// Returns the number of queues, one for each processor.
+///
+/// # Errors
+/// If this process may not have that many open files, or no machine has that many processors.
+fn queues_for(processors: u32, descriptors: u64) -> io::Result<u16> {
+    let most = MOST_QUEUES.min(descriptors / RINGS_OF_DESCRIPTORS);
+    let queues = u16::try_from(processors).ok();
+    queues.filter(|&queues| (1..=most).contains(&queues.into())).ok_or_else(|| {
+        io::Error::other(format!(
+            "{processors} processors need a queue each, and {most} are possible with at most \
+             {descriptors} open files"
+        ))
+    })
+}
+
+/// Returns the largest number of threads of each queue.
+fn threads_for(queues: u16) -> usize {
+    (RING_THREADS / usize::from(queues)).clamp(QUEUE_THREADS, THREADS)
 }
 
 impl Queue {
@@ -241,6 +265,21 @@ mod tests {
             );
             (word(4).cast_signed(), self.data[..bytes as usize].to_vec())
         }
+    }
+
+    #[test]
+    fn each_processor_has_a_queue_and_threads_or_none_has() {
+        let found = |processors, descriptors| queues_for(processors, descriptors).ok();
+        assert_eq!(
+            (found(2, 256), found(4, 1024), found(256, 1 << 20)),
+            (Some(2), Some(4), Some(256))
+        );
+        assert_eq!((found(0, 1 << 20), found(257, 1 << 20), found(9, 256)), (None, None, None));
+        assert_eq!(found(1 << 20, 1 << 20), None);
+        let why = queues_for(128, 1024).unwrap_err().to_string();
+        assert!(why.contains("128 processors") && why.contains("1024 open files"), "{why}");
+        let threads = [1, 2, 4, 8, 16, 64, 256].map(threads_for);
+        assert_eq!(threads, [16, 16, 16, 8, 4, 4, 4]);
     }
 
     fn long(bytes: &[u8]) -> u64 {

@@ -1,5 +1,6 @@
 //! Mounts a source, serves it, and ends.
 
+use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
@@ -101,8 +102,9 @@ pub fn mount(
     let process = inherited.map(|inherited| inherited.take_over(&mount));
     let failed = |what, error| Error::failed(&mount_point, what, error);
     let config = config(options, &source);
-    let rings = options.rings.then(Rings::find).flatten();
-    let wanted = Wanted { passes: matches!(mount.way, Way::Engine(_)), rings: rings.is_some() };
+    let rings = options.rings.then(Rings::find);
+    let is_possible = matches!(rings, Some(Ok(_)));
+    let wanted = Wanted { passes: matches!(mount.way, Way::Engine(_)), rings: is_possible };
     let connection =
         Connection::mount(&mount_point, &config, wanted).map_err(|error| failed("mount", error))?;
     if connection.agreed.passes {
@@ -114,10 +116,11 @@ pub fn mount(
     let listener = mounted.as_ref().map(|mounted| waiting.serve(mounted.device, &mount));
     let listener = listener.transpose();
     let listener = listener.map_err(|error| failed("serve `forebay unmount`", error))?;
-    if options.rings && !connection.agreed.rings {
-        mount.log(&not_in_rings(rings.is_some()));
-    }
-    let rings = rings.filter(|_| connection.agreed.rings);
+    let rings = rings.and_then(|rings| match rings {
+        Ok(rings) if connection.agreed.rings => Some(rings),
+        Ok(_) => not_in_rings(&mount, NOT_OFFERED),
+        Err(error) => not_in_rings(&mount, &error),
+    });
     let (ended, in_rings) =
         serve(connection, &mount, rings).map_err(|error| failed("start a thread", error))?;
     ready(&Mounted {
@@ -157,16 +160,13 @@ pub fn mount(
     }
 }
 
-/// Says why io_uring is not used, although it was asked for.
-fn not_in_rings(is_possible: bool) -> String {
-    let why = match is_possible {
-        true => {
-            "the kernel does not offer it (Linux 6.14; \
-             `echo Y > /sys/module/fuse/parameters/enable_uring` permits it)"
-        }
-        false => "io_uring is forbidden here, or the limit of open files is too low",
-    };
-    format!("requests do not come over io_uring: {why}")
+const NOT_OFFERED: &str = "the kernel does not offer it (Linux 6.14; \
+                           `echo Y > /sys/module/fuse/parameters/enable_uring` permits it)";
+
+/// Logs why io_uring is not used, although it was asked for.
+fn not_in_rings(mount: &Mount, why: impl Display) -> Option<Rings> {
+    mount.log(&format!("requests do not come over io_uring: {why}"));
+    None
 }
 
 /// Refuses options that only root may use. The kernel would leave them out.
@@ -242,10 +242,7 @@ fn serve(
     let (threads, ends) = Threads::new();
     let in_rings = rings.is_some_and(|rings| match rings.start(&served, &threads) {
         Ok(()) => true,
-        Err(error) => {
-            mount.log(&format!("requests do not come over io_uring: {error}"));
-            false
-        }
+        Err(error) => not_in_rings(mount, error).is_some(),
     });
     // Names to forget come there in any case.
     turns::start(&served, if in_rings { 1 } else { THREADS }, &threads)?;

@@ -22,6 +22,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::Arc;
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
+use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use crate::enter::{Booked, Door, Enter};
 use crate::mapping::Mapping;
@@ -120,6 +121,29 @@ impl Entry {
             data_bytes,
             booked,
         })
+    }
+
+    /// Finds out whether this process may send requests to a ring of this kind. A filter of system
+    /// calls or a security module may refuse them, although it permits the ring.
+    ///
+    /// # Errors
+    /// That of the filter or of the module.
+    pub fn check(&mut self) -> io::Result<()> {
+        let Ok(device) = openat(CWD, c"/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+        else {
+            // The program that mounts may open it for this process.
+            return Ok(());
+        };
+        self.place = Some((Arc::new(device), NO_QUEUE));
+        self.push(REGISTER, 0)?;
+        self.enter(0)?;
+        let refused = self.completed();
+        self.place = None;
+        match refused {
+            Some(Err(error)) if error.raw_os_error() == Some(libc::EACCES) => Err(error),
+            // The kernel takes no request to a device without a connection.
+            _ => Ok(()),
+        }
     }
 
     /// Gives the entry to the kernel, for a queue of a connection. The kernel sends requests once
@@ -253,8 +277,6 @@ impl Drop for Entry {
 
 #[cfg(test)]
 mod tests {
-    use rustix::fs::{CWD, Mode, OFlags, openat};
-
     use super::*;
 
     #[test]
@@ -263,6 +285,8 @@ mod tests {
             eprintln!("skipped: no ring of this kind");
             return;
         };
+        entry.commit(0).unwrap_err();
+        entry.check().unwrap();
         entry.commit(0).unwrap_err();
         let Ok(device) = openat(CWD, c"/dev/fuse", OFlags::RDWR, Mode::empty()) else {
             eprintln!("skipped: no /dev/fuse");

@@ -20,6 +20,9 @@ mod place;
 mod point;
 mod process;
 mod programs;
+#[path = "../../../forebay/tests/support/refused.rs"]
+#[expect(dead_code, reason = "a program that is started has one thread")]
+mod refused;
 mod rights;
 mod rings;
 mod small;

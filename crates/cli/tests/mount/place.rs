@@ -97,6 +97,18 @@ impl Place {
 
     /// Mounts by a program that starts another one.
     pub(crate) fn mount_by(&self, prefix: &[&str], options: &[&str]) -> String {
+        let (code, out, err) = self.run_mount(prefix, options);
+        assert_eq!(code, Some(0), "{err}");
+        out
+    }
+
+    /// The same. Returns `None` if it refuses to.
+    pub(crate) fn try_to_mount_by(&self, prefix: &[&str], options: &[&str]) -> Option<String> {
+        let (code, out, _) = self.run_mount(prefix, options);
+        (code == Some(0)).then_some(out)
+    }
+
+    fn run_mount(&self, prefix: &[&str], options: &[&str]) -> (Option<i32>, String, String) {
         let log = self.directory.path().join("log");
         let places = [self.source.to_str().unwrap(), self.mount.to_str().unwrap()];
         let more = ["--background", "--log", log.to_str().unwrap()];
@@ -109,9 +121,7 @@ impl Place {
             };
         let program = [self.program.to_str().unwrap(), "mount"];
         let words = [prefix, &program, &places, &more, rings, options].concat();
-        let (code, out, err) = run(&words);
-        assert_eq!(code, Some(0), "{err}");
-        out
+        run(&words)
     }
 
     pub(crate) fn unmount(&self) {

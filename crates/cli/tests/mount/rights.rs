@@ -55,21 +55,44 @@ fn a_file_with_the_attribute_a_is_appended_to_and_changed_in_no_other_way() {
 }
 
 /// Commands as other users, in directories that they can reach.
-struct Others {
+pub(crate) struct Others {
     place: Place,
     _away: tempfile::TempDir,
 }
 
 impl Others {
     fn new() -> Option<Self> {
-        let mut place = Place::new()?;
+        Some(Self::of(Place::new()?))
+    }
+
+    pub(crate) fn of(mut place: Place) -> Self {
         // The directories above may be closed to other users.
         let away = tempfile::tempdir().unwrap();
         fs::set_permissions(away.path(), fs::Permissions::from_mode(0o755)).unwrap();
         place.mount = away.path().join("mount");
         fs::create_dir(&place.mount).unwrap();
         fs::set_permissions(&place.source, fs::Permissions::from_mode(0o777)).unwrap();
-        Some(Self { place, _away: away })
+        Self { place, _away: away }
+    }
+
+    /// Has others use the mount of a user. Returns what is printed, or `None`, after a message, if
+    /// no user can mount.
+    pub(crate) fn use_mount_of_user(&self, option: &str) -> Option<String> {
+        if run(&["sh", "-c", "command -v fusermount3"]).0 != Some(0) {
+            let reason = "no program fusermount3 (package fuse3)";
+            assert!(std::env::var_os("CI").is_none(), "{reason}");
+            eprintln!("skipped: {reason}");
+            return None;
+        }
+        let away = self.place.mount.parent().unwrap();
+        let mut shell = Command::new("unshare");
+        shell.args(["--mount", "sh", "-c", OF_USER, "sh", FOREBAY, option]).current_dir(away);
+        let output = shell.output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(said.matches("Operation not permitted").count(), 4, "{said}");
+        assert!(said.ends_with("own\ntext\nmore\nmore\n"), "{said}");
+        Some(said)
     }
 
     /// Makes one object of each kind in the mount. Returns the names of those that are there.
@@ -138,7 +161,7 @@ cd user
 as() { user=$1; shift; setpriv --reuid=$user --regid=$user --clear-groups "$@"; }
 chown -R 65534:65534 .
 export XDG_RUNTIME_DIR=$PWD/run
-as 65534 ./forebay mount source mount --allow-other --background --log log
+as 65534 ./forebay mount source mount --allow-other $2 --background --log log
 as 65534 sh -c 'touch mount/own; echo text > mount/own; chmod 666 mount/own'
 for user in 1 0; do
     as $user touch mount/of-$user 2>&1 || true
@@ -153,20 +176,7 @@ cat source/own log
 #[test]
 fn others_write_on_the_mount_of_a_user_and_make_nothing() {
     let Some(others) = Others::new() else { return };
-    if run(&["sh", "-c", "command -v fusermount3"]).0 != Some(0) {
-        let reason = "no program fusermount3 (package fuse3)";
-        assert!(std::env::var_os("CI").is_none(), "{reason}");
-        eprintln!("skipped: {reason}");
-        return;
-    }
-    let away = others.place.mount.parent().unwrap();
-    let mut shell = Command::new("unshare");
-    shell.args(["--mount", "sh", "-c", OF_USER, "sh", FOREBAY]).current_dir(away);
-    let output = shell.output().unwrap();
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(said.matches("Operation not permitted").count(), 4, "{said}");
-    assert!(said.ends_with("own\ntext\nmore\nmore\n"), "{said}");
+    others.use_mount_of_user("");
 }
 
 #[test]

@@ -3,10 +3,13 @@
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::place::{Place, bytes, has_ended, run, wait_until};
+use crate::place::{FOREBAY, Place, bytes, has_ended, run, wait_until};
+use crate::refused::{self, Threads};
+use crate::rights::Others;
 
 const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
 const SAYS: &str = "requests come over io_uring";
@@ -142,4 +145,92 @@ fn names_are_forgotten_beside_the_rings() {
         assert_eq!(fs::read(place.mount.join(format!("file-{number}"))).unwrap(), b"text");
     }
     place.unmount();
+}
+
+#[test]
+fn a_user_has_rings_too() {
+    let Some((place, _parameter)) = with("Y") else { return };
+    let Some(said) = Others::of(place).use_mount_of_user("--rings") else { return };
+    assert!(said.contains(SAYS), "{said}");
+}
+
+/// A filter may permit a ring, and no request to it.
+#[test]
+fn without_io_uring_requests_come_by_the_device_and_the_log_says_why() {
+    // The engine takes a ring that it may make.
+    let of_engine: &[&str] = &[];
+    for (number, data) in
+        [(libc::SYS_io_uring_setup, of_engine), (libc::SYS_io_uring_enter, &["--plain"])]
+    {
+        let Some((place, _parameter)) = with("Y") else { return };
+        let log = place.directory.path().join("log");
+        let mut mount = Command::new(FOREBAY);
+        mount.arg("mount").args([&place.source, &place.mount]).args(data);
+        mount.args(["--rings", "--background", "--log"]).arg(&log);
+        // SAFETY: until it becomes another program, the process makes system calls alone.
+        unsafe {
+            mount.pre_exec(move || {
+                refused::system_call(number, libc::EPERM, Threads::This);
+                Ok(())
+            });
+        }
+        let said = mount.output().unwrap();
+        assert!(said.status.success(), "{said:?}");
+        assert!(!String::from_utf8(said.stdout).unwrap().contains(SAYS));
+        let content = bytes(3_000_001);
+        fs::write(place.mount.join("file"), &content).unwrap();
+        assert!(fs::read(place.mount.join("file")).unwrap() == content);
+        place.unmount();
+        assert!(fs::read(place.source.join("file")).unwrap() == content);
+        let why = "requests do not come over io_uring: Operation not permitted";
+        assert!(place.log().contains(why), "{}", place.log());
+    }
+}
+
+/// Each of the threads of a queue has a ring of its own.
+#[test]
+fn with_few_descriptors_many_callers_are_served() {
+    let Some((place, _parameter)) = with("Y") else { return };
+    let words = ["prlimit", "--nofile=256:256", "setpriv", "--bounding-set=-sys_resource", "--"];
+    let said = place.mount_by(&words, &["--rings"]);
+    assert!(said.contains(SAYS), "{said}");
+    let name = |number| format!("file-{number}");
+    std::thread::scope(|scope| {
+        for number in 0..40 {
+            let path = place.mount.join(name(number));
+            scope.spawn(move || {
+                let file = File::create(&path).unwrap();
+                file.write_all_at(&bytes(300_000), 0).unwrap();
+                file.sync_all().unwrap();
+                assert!(fs::read(&path).unwrap() == bytes(300_000));
+            });
+        }
+    });
+    place.unmount();
+    for number in 0..40 {
+        let content = fs::read(place.source.join(name(number))).unwrap();
+        assert!(content == bytes(300_000), "{number}");
+    }
+}
+
+/// Memory of rings counts as locked. The kernel may have some of the queues by then.
+#[test]
+fn a_mount_without_memory_for_its_rings_works_by_the_device() {
+    let Some((place, _parameter)) = with("Y") else { return };
+    let file = place.mount.join("file");
+    for limit in (1..64).rev() {
+        let limit = format!("--memlock={0}:{0}", limit * 8192);
+        let words = ["prlimit", &limit, "setpriv", "--bounding-set=-ipc_lock", "--"];
+        // The engine takes no less then.
+        let Some(said) = place.try_to_mount_by(&words, &["--rings"]) else { break };
+        fs::write(&file, &said).unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), said);
+        place.unmount();
+        if !said.contains(SAYS) {
+            let why = "requests do not come over io_uring: Cannot allocate memory";
+            assert!(place.log().contains(why), "{}", place.log());
+            return;
+        }
+    }
+    eprintln!("skipped: the engine has no memory where a mount has none for its rings");
 }

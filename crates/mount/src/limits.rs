@@ -36,6 +36,9 @@ pub(crate) const READS_LOOKED_AT: Duration = Duration::from_secs(1);
 /// Time after the last close of a file until its data is written and its time set.
 pub(crate) const SETTLE_AFTER: Duration = Duration::from_secs(1);
 
+/// Shortest sleep of the thread that does so, so that it wakes once for many files.
+pub(crate) const SETTLE_TOGETHER: Duration = Duration::from_millis(50);
+
 /// Time from the last close of a file until its descriptor is closed and its pages are dropped.
 pub(crate) const KEEP_OPEN: Duration = Duration::from_secs(30);
 

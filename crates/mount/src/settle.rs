@@ -13,7 +13,9 @@ use forebay_uring::page_cache;
 use rustix::fs::{OFlags, Timestamps};
 
 use crate::data::Access;
-use crate::limits::{KEEP_OPEN, KEEP_WRITABLE, KEPT_FILES, LOOK_FOR_REMOVED, SETTLE_AFTER};
+use crate::limits::{
+    KEEP_OPEN, KEEP_WRITABLE, KEPT_FILES, LOOK_FOR_REMOVED, SETTLE_AFTER, SETTLE_TOGETHER,
+};
 use crate::mounted::Mount;
 use crate::node::Node;
 use crate::open_file::{Kept, OpenFile, OpenState};
@@ -93,7 +95,9 @@ impl Settling {
             let pages = plans.take_pages(|plan| plan.due <= now);
             if step.is_none() && pages.is_none() && now < next_look {
                 let due = plans.next_due().map_or(next_look, |due| due.min(next_look));
-                let waited = self.changed.wait_timeout(plans, due.duration_since(now));
+                // Plans that are due one after another share a wake-up.
+                let wait = due.duration_since(now).max(SETTLE_TOGETHER);
+                let waited = self.changed.wait_timeout(plans, wait);
                 plans = waited.unwrap_or_else(PoisonError::into_inner).0;
                 continue;
             }

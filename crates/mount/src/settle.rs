@@ -31,7 +31,7 @@ pub(crate) struct Settling {
 }
 
 impl Settling {
-    /// Lets the pages of a small file stay when it is closed, if there is room. Returns their bytes.
+    /// Lets the pages of a small file stay after its close, if there is room. Returns their bytes.
     fn keep_pages(&self, stack: &Stack, small: &Small) -> u64 {
         // Those of removed files are gone, and those of files that are used again stay.
         while let Some((_, bytes)) = self.plans().take_pages(|plan| plan.file().is_none()) {

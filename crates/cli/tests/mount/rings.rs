@@ -149,8 +149,11 @@ fn names_are_forgotten_beside_the_rings() {
 
 #[test]
 fn a_user_has_rings_too() {
-    let Some((place, _parameter)) = with("Y") else { return };
-    let Some(said) = Others::of(place).use_mount_of_user("--rings") else { return };
+    let Some((place, parameter)) = with("Y") else { return };
+    let others = Others::of(place);
+    // Dropped first: other tests wait for the place.
+    let _parameter = parameter;
+    let Some(said) = others.use_mount_of_user("--rings") else { return };
     assert!(said.contains(SAYS), "{said}");
 }
 

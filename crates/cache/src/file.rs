@@ -281,10 +281,10 @@ impl CachedFile {
         self.ahead.set_gap_pages(pages);
     }
 
-    /// Sets the most pages of a write: a caller's small request waits for the whole of one that the
-    /// device has begun.
-    pub fn set_request_pages(&mut self, pages: u64) {
-        self.ahead.set_request_pages(pages);
+    /// Sets the most pages of a write, and of one that moves the end of the file: a caller's small
+    /// request waits for the whole of one that the device has begun.
+    pub fn set_request_pages(&mut self, pages: u64, extending: u64) {
+        self.ahead.set_request_pages(pages, extending);
     }
 
     /// Sets the free bytes of the file system, which limit the space reserved beyond the end.

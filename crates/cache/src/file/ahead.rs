@@ -55,8 +55,9 @@ pub(crate) struct Ahead {
     gap_pages: u64,
     /// Whether a write of a page that has data needs no space.
     rewrites_in_place: bool,
-    /// Most pages of a request.
+    /// Most pages of a request, and of one that moves the end of the file.
     request_pages: u64,
+    extending_pages: u64,
 }
 
 impl Default for Ahead {
@@ -72,6 +73,7 @@ impl Default for Ahead {
             gap_pages: GAP_PAGES,
             rewrites_in_place: false,
             request_pages: u64::MAX,
+            extending_pages: u64::MAX,
         }
     }
 }
@@ -127,14 +129,14 @@ impl Ahead {
         self.rewrites_in_place
     }
 
-    pub(crate) fn set_request_pages(&mut self, pages: u64) {
-        debug_assert!(pages > 0, "a request has a page");
-        self.request_pages = pages;
+    pub(crate) fn set_request_pages(&mut self, pages: u64, extending: u64) {
+        debug_assert!(pages > 0 && extending > 0, "a request has a page");
+        (self.request_pages, self.extending_pages) = (pages, extending);
     }
 
     /// Returns the smaller of `most` and the pages that a request may have now.
-    pub(crate) fn request_pages(&self, most: u64) -> u64 {
-        most.min(self.request_pages)
+    pub(crate) fn request_pages(&self, most: u64, is_extending: bool) -> u64 {
+        most.min(if is_extending { self.extending_pages } else { self.request_pages })
     }
 
     /// Returns whether gaps between dirty runs may be filled with zeroes at all.

@@ -207,7 +207,7 @@ impl CachedFile {
 
     /// The first page of the run of eligible pages that ends in `last`.
     fn start_of_run(&self, last: u64) -> u64 {
-        let (mut first, most) = (last, self.ahead.request_pages(GATHER_PAGES));
+        let (mut first, most) = (last, self.ahead.request_pages(GATHER_PAGES, true));
         while first > 0 && last - first + 1 < most && self.is_eligible(first - 1) {
             first -= 1;
         }
@@ -292,7 +292,7 @@ impl CachedFile {
         run.extending = first >= whole;
         let (end, most) =
             if run.extending { (u64::MAX, EXTENDING_PAGES) } else { (whole, GATHER_PAGES) };
-        let end = end.min(first + self.ahead.request_pages(most));
+        let end = end.min(first + self.ahead.request_pages(most, run.extending));
         let mut page = first;
         while page < end && segments.count() + 2 < GATHER_SEGMENTS {
             let data = self.eligible_from(page).min(end - page);

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_block::Moment;
-use forebay_cache::limits::{GAP_PAGES, PAGE};
+use forebay_cache::limits::{GAP_PAGES, GATHER_PAGES, PAGE};
 use forebay_cache::meter::{Meter, Work};
 use forebay_cache::price::Price;
 use forebay_cache::{CachedFile, Gaps, space};
@@ -42,8 +42,11 @@ const _: () = assert!(TIMES_WITH_GAPS <= 20, "gaps need a bounded multiple of th
 /// Small syncs count as going on for this long after the last one, in nanoseconds.
 const SYNCS_GO_ON: u64 = 100_000_000;
 
-/// Most pages of a request beside small syncs while the price is unknown.
+/// Most pages of a request beside small syncs while the price is unknown, and of one that moves the
+/// end of a file. A file has one of these in flight at a time, so with smaller ones a few files
+/// that grow would never fill the flight, and the price would stay unknown.
 const FIRST_REQUEST_PAGES: u64 = 32;
+const FIRST_EXTENDING_PAGES: u64 = GATHER_PAGES;
 
 /// Part of the free space that may be accepted before the next query (one in N).
 const LOOK_AFTER: u64 = 64;
@@ -93,7 +96,7 @@ pub(crate) struct Volume {
     meter: Mutex<Meter>,
     /// Longest gap that is worth filling, in pages.
     gap_pages: AtomicU64,
-    /// Most pages of a request while callers sync few pages at a time.
+    /// Most pages of a request while callers sync few pages at a time; zero while unknown.
     request_pages: AtomicU64,
     /// Time that a flight beside syncs is longer by, in nanoseconds.
     flush: AtomicU64,
@@ -117,8 +120,7 @@ impl Drop for Pledge<'_> {
 impl Volume {
     /// Creates a file system. Its number is unique in the engine, counted from zero.
     pub(crate) fn new(number: usize, aside: Arc<Workers>) -> Self {
-        let [gap_pages, request_pages] = [GAP_PAGES, FIRST_REQUEST_PAGES].map(AtomicU64::new);
-        Self { number, aside, gap_pages, request_pages, ..Self::default() }
+        Self { number, aside, gap_pages: AtomicU64::new(GAP_PAGES), ..Self::default() }
     }
 
     pub(crate) fn number(&self) -> usize {
@@ -206,8 +208,12 @@ impl Volume {
         cache.set_gap_pages(self.gap_pages.load(Ordering::Relaxed));
         cache.set_rewrites_in_place(self.rewrite.get() == Some(&Rewrite::InPlace));
         let is_awaited = self.has_small_syncs();
-        let most = if is_awaited { self.request_pages.load(Ordering::Relaxed) } else { u64::MAX };
-        cache.set_request_pages(most);
+        let (most, extending) = match self.request_pages.load(Ordering::Relaxed) {
+            _ if !is_awaited => (u64::MAX, u64::MAX),
+            0 => (FIRST_REQUEST_PAGES, FIRST_EXTENDING_PAGES),
+            known => (known, known),
+        };
+        cache.set_request_pages(most, extending);
         cache.set_free_bytes(self.free_bytes());
         cache.set_reserve_most(space::at_most(self.piece_bytes()));
     }

@@ -287,7 +287,7 @@ pub(crate) fn make_here(
 fn gather_led(file: &mut Changing<'_>, shared: &Shared) -> Vec<Bio> {
     // Zeroes over holes are worth it only in large writes.
     file.cache.set_gaps(Gaps::Unfilled);
-    file.cache.set_request_pages(u64::MAX);
+    file.cache.set_request_pages(u64::MAX, u64::MAX);
     let mut bios = Vec::new();
     while bios.len() < LEAD_BIOS
         && let Some(bio) = file.cache.next_bio(Reason::Sync)

@@ -85,7 +85,8 @@ fn act(what: &str, directory: &Path, path: &Path) -> Option<u32> {
                 socket: Some(directory.join("socket")),
                 log: Some(directory.join("log")),
                 linger: SOON,
-                patience: Duration::from_millis(300),
+                // A busy disk takes seconds for a call, and is not hung.
+                patience: Duration::from_secs(8),
                 ..kept::keeper()
             };
             let builder = Engine::builder(Options {

@@ -13,7 +13,8 @@ const SIGINT: i32 = 2;
 const SIGTERM: i32 = 15;
 
 /// The smallest comparison there is.
-const COMPARE: [&str; 7] = ["compare", "--scale", "0.01", "--rounds", "4", "layout", "--dir"];
+const COMPARE: [&str; 9] =
+    ["compare", "--scale", "0.01", "--rounds", "4", "layout", "--part", "layout", "--dir"];
 
 fn start(words: &[&str], directory: &Path) -> Child {
     started_by(&["env", "--default-signal"], words, directory)

@@ -134,7 +134,9 @@ fn pages_of_closed_small_files_have_a_limit() {
         let node = small(&mount, &path(number));
         node.state().any().unwrap().data.write(&[1; BYTES as usize], 0).unwrap();
         assert!(close(&mount, &node));
-        assert!(is_cached(&path(number)) == (number < LIMIT / BYTES || number == 100), "{number}");
+        // Those of others are dropped, unless the kernel is writing them at that moment.
+        let is_kept = number < LIMIT / BYTES || number == 100;
+        assert!(!is_kept || is_cached(&path(number)), "{number}");
         node
     };
     let nodes: Vec<_> = (0..LIMIT / BYTES + 3).map(close_new).collect();

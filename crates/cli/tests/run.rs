@@ -126,7 +126,8 @@ fn what_a_result_has_to_say_is_noted() {
     let mixed = bench.run_text("[a]\nsize=1m\nrw=randwrite\nbsrange=4k-16k\n", &[]);
     assert!(mixed.out.contains("note: mixed block sizes"), "{}", mixed.out);
     let fixed = bench.run_text("[a]\nsize=1m\nrw=randwrite\nbs=4k\n", &[]);
-    assert!(!fixed.out.contains("note: "), "{}", fixed.out);
+    // The engine may have learned what a flush costs on this disk, and says so.
+    assert!(!fixed.out.contains("note: mixed"), "{}", fixed.out);
     let lenient = bench.run_text("[a]\nsize=64k\nrw=write\niodepht=3\n", &["--lenient"]);
     assert_eq!(lenient.code, Some(0));
     assert!(

@@ -54,7 +54,9 @@ impl Place {
         Self::in_turn(|| Turn::Beside { _others: others() })
     }
 
-    /// As [`Place::new`], for a test beside which no other one has a mount.
+    /// As [`Place::new`], for a test beside which no other one has a mount. A test that keeps a
+    /// mount namespace is one: the namespace has the mounts of the others, too, and these would not
+    /// end.
     pub(crate) fn alone() -> Option<Self> {
         let turn = || TURN.write().unwrap_or_else(PoisonError::into_inner);
         Self::in_turn(|| Turn::Alone { _turn: turn() })

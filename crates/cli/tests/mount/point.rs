@@ -53,7 +53,7 @@ fn a_dead_mount_is_taken_away_by_a_link_and_nothing_is_found_in_it() {
 /// As a container, or a program that makes file systems for itself.
 #[test]
 fn a_mount_that_another_namespace_has_is_named() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = Place::alone() else { return };
     place.mount(&[]);
     let server = place.server();
     fs::write(place.mount.join("file"), b"text").unwrap();

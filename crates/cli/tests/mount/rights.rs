@@ -175,7 +175,7 @@ cat source/own log
 
 #[test]
 fn others_write_on_the_mount_of_a_user_and_make_nothing() {
-    let Some(others) = Others::new() else { return };
+    let Some(others) = Place::alone().map(Others::of) else { return };
     others.use_mount_of_user("");
 }
 

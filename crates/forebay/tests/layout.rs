@@ -119,12 +119,21 @@ fn done(files: Vec<File>) {
 
 /// Pages of all files in one random order, each written once.
 fn random_pages(engine: &Engine, directory: &Path, pages: u64) {
-    let files = open(engine, directory);
+    write_pages(engine, directory, &in_random_order(pages));
+}
+
+/// Numbers of pages of all files: page 0 of the first file, of the second one, and so on.
+fn in_random_order(pages: u64) -> Vec<u64> {
     let mut order: Vec<u64> = (0..pages * FILES as u64).collect();
     let mut random = Random::new(1);
     for at in (1..order.len()).rev() {
         order.swap(at, random.below(at as u64 + 1) as usize);
     }
+    order
+}
+
+fn write_pages(engine: &Engine, directory: &Path, order: &[u64]) {
+    let files = open(engine, directory);
     for page in order {
         let (file, page) = (&files[(page % FILES as u64) as usize], page / FILES as u64);
         file.write_at(&pattern(page, PAGE as usize), page * PAGE).unwrap();
@@ -190,6 +199,23 @@ fn random_pages_of_new_files_lie_in_few_pieces() {
             "{:?}",
             engine.stats()
         );
+    });
+}
+
+/// While the space of all other files is allocated, nothing else can be written than the last one,
+/// which has too few pages to get space as a whole.
+#[test]
+fn a_file_that_begins_late_lies_in_few_pieces() {
+    lies_in("a late file", Space::Whole(FileSystem::Xfs), 4, |engine, path| {
+        // It would be written for its age.
+        engine.set_options(Options { dirty_age: SOON, ..engine.options() }).unwrap();
+        let (mut few, last) = (0, FILES as u64 - 1);
+        let (first, later): (Vec<u64>, Vec<u64>) =
+            in_random_order(4096).into_iter().partition(|page| {
+                few += u64::from(page % FILES as u64 == last);
+                page % FILES as u64 != last || few <= 20
+            });
+        write_pages(engine, path, &[first, later].concat());
     });
 }
 

@@ -94,6 +94,11 @@ pub(crate) const COPY_PIECES: usize = 4;
 /// Number of files among which the one with most dirty pages is written next.
 pub(crate) const DIRTIEST_OF: usize = 64;
 
+/// A file with fewer dirty pages than one in N of those of a file that waits for its space, or for
+/// the end of a request, is not written instead of it. Its pages lie further apart, so each would be
+/// a request, and without reserved space an extent.
+pub(crate) const FEW_ONE_IN: u64 = 4;
+
 /// Default time that requests in flight keep a device busy, which a read beside them waits for. It
 /// is long against the time a context takes to see a completion and to send the next request.
 pub(crate) const FLIGHT_TIME: Duration = Duration::from_millis(2);

@@ -15,7 +15,7 @@ use crate::core::direct::turns::Room;
 use crate::core::inode::state::State;
 use crate::core::inode::{Inode, Locked};
 use crate::core::lease::{begin_break, holds_lease};
-use crate::core::limits::{CLEAN_TICKS, DIRECT_LEAVES, RUN_PER_FILE, TICKS_PER_AGE};
+use crate::core::limits::{CLEAN_TICKS, DIRECT_LEAVES, FEW_ONE_IN, RUN_PER_FILE, TICKS_PER_AGE};
 use crate::core::stats::Counters;
 use crate::core::user_code;
 use crate::platform::clock;
@@ -174,7 +174,7 @@ impl Writeback {
             self.serve_volume(volume);
         }
         let awaited = self.shared.level.has_waiters() || self.shared.pool.has_waiting();
-        if awaited && self.queue.on_their_way() == 0 {
+        if awaited && self.is_at_rest() {
             // Nothing is in flight, and yet callers wait. Either idle files hold unused credit, or
             // all dirty pages are ends of files, which otherwise wait for their age.
             self.shared.collect_unused();
@@ -188,6 +188,8 @@ impl Writeback {
         // A file returns `None` once at the end of a sweep, so each is asked twice before all count
         // as idle.
         let mut idle = 0;
+        // Most dirty pages of a file that waits for something in flight.
+        let mut waiting = 0;
         while idle < 2 * self.flights[volume].dirty.len()
             && self.shared.level.wants_writeback(&self.flights[volume].volume)
             && self.has_room(volume, Class::Background)
@@ -198,7 +200,12 @@ impl Writeback {
             let Some(inode) = self.flights[volume].dirty.pop_front() else { break };
             let (sent, is_dirty) = self.step(&inode, (0, false), |context| {
                 let mut state = context.lock_to_serve(&inode);
+                let pages = state.cache.dirty_pages();
+                if pages * FEW_ONE_IN < waiting && !context.is_at_rest() {
+                    return (0, true);
+                }
                 let sent = context.serve(&inode, &mut state, Reason::Background, RUN_PER_FILE);
+                waiting = if sent > 0 { 0 } else { waiting.max(pages) };
                 let is_dirty = state.cache.is_dirty();
                 if !is_dirty {
                     state.service.became_clean();
@@ -217,6 +224,11 @@ impl Writeback {
                 (false, _) => {}
             }
         }
+    }
+
+    /// Returns whether nothing is under way whose end would let this context do more.
+    fn is_at_rest(&self) -> bool {
+        self.queue.on_their_way() == 0 && self.reservations.is_idle()
     }
 
     /// Sends up to `most` bios of a file, as far as there is room. Returns their number.

@@ -95,8 +95,8 @@ pub(crate) const COPY_PIECES: usize = 4;
 pub(crate) const DIRTIEST_OF: usize = 64;
 
 /// A file with fewer dirty pages than one in N of those of a file that waits for its space, or for
-/// the end of a request, is not written instead of it. Its pages lie further apart, so each would be
-/// a request, and without reserved space an extent.
+/// the end of a request, is not written instead of it. Its pages lie further apart, so each would
+/// be a request, and without reserved space an extent.
 pub(crate) const FEW_ONE_IN: u64 = 4;
 
 /// Default time that requests in flight keep a device busy, which a read beside them waits for. It

@@ -14,9 +14,9 @@ pub(super) const CALL: u64 = 220;
 /// completion: 1.32 us of processor time (`results/plug-fio.txt`).
 pub(super) const REQUEST: u64 = 1_320;
 
-/// The same of the engine for a request, and for a page: 5097 and 1867 instructions
-/// (`crates/sim/costs.txt`), 4.5 in a nanosecond. A cached write of 4 KiB has 1190 of them, and
-/// takes 477 ns less the 211 ns of its copy (`results/completion-ext4.txt`).
+/// The same of the engine for a request, and for a page: 5097 and 1867 instructions then
+/// (`crates/sim/costs.txt` has those of now), 4.5 in a nanosecond. A cached write of 4 KiB had 1190
+/// of them, and took 477 ns less the 211 ns of its copy (`results/completion-ext4.txt`).
 pub(super) const BIO: u64 = 1_130;
 pub(super) const PAGE: u64 = 415;
 

@@ -17,12 +17,13 @@ pub(crate) use forebay_cache::limits::MIN_CACHE_PAGES;
 pub(crate) const MIN_DIRTY_PAGES: u64 = 4 * forebay_cache::limits::GATHER_PAGES;
 
 pub(crate) use forebay_uring::frames::{MOST_PARTS, Part};
+pub(crate) use forebay_uring::logged::random_bytes;
 pub(crate) use forebay_uring::probe::{jiffy, memory_limit};
 pub(crate) use forebay_uring::{
     Access, AlignedMemory, Alignment, Alive, Arena, Backend, BackendError, Buffers, Coverage,
-    Create, Direct, Extents, FILE_RECORDS, FileRecord, FrameState, Geometry, Header, Home, How,
-    Identity, Inline, Kind, LeaseWatch, Lock, Memory, Named, OpenDirectory, OpenFile, Opened,
-    Piece, PrivateFile, Replace, Rewrite, Truncate, Waker,
+    Create, Direct, Entry, EntryKind, Extents, FILE_RECORDS, FileRecord, FrameState, Geometry,
+    Header, Home, How, Identity, Inline, Kind, Lasting, LeaseWatch, Lock, Memory, Mode, Named,
+    OpenDirectory, OpenFile, Opened, Piece, PrivateFile, Replace, Rewrite, Truncate, Waker,
 };
 /// Time in an attribute of a file.
 pub(crate) use std::time::SystemTime as FileTime;
@@ -33,7 +34,7 @@ pub use forebay_uring::{Choice, Times};
 pub(crate) mod clock {
     use std::time::{Duration, Instant};
 
-    pub(crate) use forebay_uring::clock::{coarse, now};
+    pub(crate) use forebay_uring::clock::{coarse, now, wall};
 
     /// Returns the length of a window that measures the rate of a number of contexts: long against
     /// a handover, short against a load. The simulation has a shorter one.

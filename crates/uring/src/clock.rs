@@ -28,6 +28,14 @@ pub fn spent() -> Duration {
     Duration::from_nanos(read(ClockId::ThreadCPUTime).nanoseconds())
 }
 
+/// Returns the wall clock in nanoseconds since 1970, to compare with the times of files alone: it
+/// may be set at any moment.
+#[must_use]
+pub fn wall() -> i64 {
+    let time = clock_gettime(ClockId::Realtime);
+    time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
+}
+
 fn read(clock: ClockId) -> Moment {
     let time = clock_gettime(clock);
     let seconds = u64::try_from(time.tv_sec).expect("these clocks start at zero");

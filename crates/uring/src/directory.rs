@@ -9,10 +9,11 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, StatxAttributes, StatxFlags};
 use rustix::io::{Errno, retry_on_intr};
 
-use crate::file::Identity;
+use crate::file::{Identity, Kind, OpenFile};
+use crate::open::Access;
 use crate::private::PrivateFile;
 
 /// An open directory.
@@ -40,6 +41,28 @@ pub enum Named {
     Directory,
     /// A file, a symbolic link, or anything else that a rename can replace.
     File,
+}
+
+/// Kind of an entry of a directory.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum EntryKind {
+    /// A directory.
+    Directory,
+    /// A regular file.
+    Regular,
+    /// A symbolic link, a device, or anything else.
+    Other,
+}
+
+/// An entry of a directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// Its name.
+    pub name: OsString,
+    /// Inode number that the directory has for it: below a mount point, the covered one.
+    pub inode: u64,
+    /// Its kind.
+    pub kind: EntryKind,
 }
 
 impl OpenDirectory {
@@ -167,6 +190,96 @@ impl OpenDirectory {
             }
         }
         Ok(names)
+    }
+
+    /// Returns all entries but `.` and `..`, in any order. Reads the whole directory.
+    ///
+    /// # Errors
+    /// The error of the kernel.
+    pub fn entries(&self) -> io::Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        for entry in Dir::read_from(&self.descriptor)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if name == b"." || name == b".." {
+                continue;
+            }
+            let name = OsString::from_vec(name.to_vec());
+            let kind = match entry.file_type() {
+                FileType::Unknown => self.type_of(&name)?,
+                known => Some(known),
+            };
+            let kind = match kind {
+                // Removed since.
+                None => continue,
+                Some(FileType::Directory) => EntryKind::Directory,
+                Some(FileType::RegularFile) => EntryKind::Regular,
+                Some(_) => EntryKind::Other,
+            };
+            entries.push(Entry { name, inode: entry.ino(), kind });
+        }
+        Ok(entries)
+    }
+
+    fn type_of(&self, name: &OsStr) -> io::Result<Option<FileType>> {
+        match rustix::fs::statat(&self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(status) => Ok(Some(FileType::from_raw_mode(status.st_mode))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Opens a directory in this one. Follows no symbolic link.
+    ///
+    /// # Errors
+    /// As [`OpenDirectory::open`].
+    pub fn open_directory(&self, name: &OsStr) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let open = || rustix::fs::openat(&self.descriptor, name, flags, Mode::empty());
+        let descriptor = retry_on_intr(open)?;
+        let identity = Identity::of(&rustix::fs::fstat(&descriptor)?);
+        Ok(Self { descriptor, identity })
+    }
+
+    /// Opens a regular file of this directory for buffered I/O. Follows no symbolic link.
+    ///
+    /// # Errors
+    /// The error of the kernel; `WouldBlock` if another program has a lease of the file, which
+    /// breaks it; `InvalidInput` if it is no regular file.
+    pub fn open_existing(&self, name: &OsStr, access: Access) -> io::Result<OpenFile> {
+        let access = match access {
+            Access::Read => OFlags::RDONLY,
+            Access::ReadWrite => OFlags::RDWR,
+        };
+        // Without blocking: neither on a pipe nor on a lease.
+        let flags = access | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::NONBLOCK;
+        let open = || rustix::fs::openat(&self.descriptor, name, flags, Mode::empty());
+        let descriptor = retry_on_intr(open)?;
+        rustix::fs::fcntl_setfl(&descriptor, OFlags::empty())?;
+        let file = OpenFile::of_descriptor(descriptor)?;
+        if file.kind() == Kind::Regular {
+            Ok(file)
+        } else {
+            Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"))
+        }
+    }
+
+    /// Returns whether a file system is mounted on an entry, or the kernel cannot tell. An entry
+    /// that is missing has none.
+    ///
+    /// # Errors
+    /// The error of the kernel.
+    pub fn is_mounted_on(&self, name: &OsStr) -> io::Result<bool> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        match rustix::fs::statx(&self.descriptor, name, flags, StatxFlags::TYPE) {
+            Ok(status) => {
+                let root = StatxAttributes::MOUNT_ROOT;
+                Ok(!status.stx_attributes_mask.contains(root)
+                    || status.stx_attributes.contains(root))
+            }
+            Err(Errno::NOENT) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Makes the entries of the directory durable (`fsync`). Blocks.

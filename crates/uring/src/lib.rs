@@ -12,7 +12,7 @@
 // Modules in order of a page's life. Memory: `arena`, its `layout`, `header` which page a frame
 // holds, `masks` its written bytes, `records` its file; `lent`, `aligned` and `buffers` the memory
 // of callers. Files: `open`, `file`, `private` past the cache, `append` at the end, `directory`
-// names, `direct` alignment, `lease`, `coverage` of a lease, `lock`, `extents`, `geometry`
+// names, `direct` alignment, `logged` what an intent log needs, `lease`, `coverage` of a lease, `lock`, `extents`, `geometry`
 // allocation groups, `status` attributes, `accessed` the time of reads, `free_space`, `mark` of
 // reserved space, `rewrite` what a second write needs, `longest` sizes.
 // I/O: `ring`, `setup`, `fixed` registered files, `waker`, `offer`
@@ -57,6 +57,7 @@ pub mod lease;
 pub mod lent;
 pub mod local;
 pub mod lock;
+pub mod logged;
 pub mod longest;
 mod mapping;
 mod mark;
@@ -93,7 +94,7 @@ pub use backend::{Backend, BackendError, Choice};
 pub use buffers::{Buffers, Piece};
 pub use coverage::Coverage;
 pub use direct::{Alignment, Direct, Mode};
-pub use directory::{Named, OpenDirectory, Replace};
+pub use directory::{Entry, EntryKind, Named, OpenDirectory, Replace};
 pub use enter::Enters;
 pub use extents::Extents;
 pub use file::{Identity, Kind, OpenFile};
@@ -107,6 +108,7 @@ pub use layout::ImageError;
 pub use lease::LeaseWatch;
 pub use lent::{Lent, Memory};
 pub use lock::Lock;
+pub use logged::Lasting;
 pub use modelled::{Modelled, Profile};
 pub use null::Null;
 pub use offer::{Feature, Offer, Offers};

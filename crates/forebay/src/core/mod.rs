@@ -19,6 +19,7 @@
 //
 // - `options`, `knobs`: the options, typed and by name. `stats`: the numbers.
 // - `direct`: files past the cache. `batch`: new files that become durable together.
+// - `intent_log`: the log that makes small syncs durable, and its recovery.
 // - `recovery`: the work of a keeper after the death of the program.
 // - `wait`: blocking calls. `answer`: results on their way to a future.
 // - `threads`: those that make calls that may block, and their end.
@@ -34,6 +35,8 @@ pub(crate) mod error;
 mod evict;
 pub(crate) mod file;
 pub(crate) mod inode;
+#[allow(dead_code, reason = "the engine uses a part")]
+pub(crate) mod intent_log;
 pub(crate) mod knobs;
 mod lease;
 pub(crate) mod level;

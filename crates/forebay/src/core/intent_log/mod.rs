@@ -1,0 +1,9 @@
+//! The intent log of a directory: the file, the marks, and recovery.
+//!
+//! The format is in the crate `forebay-log`, which opens no file.
+
+pub(crate) mod create;
+pub(crate) mod file;
+pub(crate) mod marks;
+
+pub(crate) use file::LogFile;

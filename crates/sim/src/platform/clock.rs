@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use forebay_block::Moment;
 
 use crate::world;
+use crate::world::machine;
 
 /// Returns the virtual time.
 #[must_use]
@@ -17,6 +18,12 @@ pub fn now() -> Moment {
 #[must_use]
 pub fn coarse() -> Moment {
     world::now()
+}
+
+/// Returns the wall clock of the machine in nanoseconds since 1970.
+#[must_use]
+pub fn wall() -> i64 {
+    machine::with(|machine| machine.wall())
 }
 
 /// Returns the virtual time as an instant: a fixed one plus the time since the world began.

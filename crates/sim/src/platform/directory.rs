@@ -5,12 +5,14 @@ use std::io;
 use std::path::Path;
 
 use forebay_block::{Errno, Operation};
-use forebay_uring::{Access, Identity, Named, Replace};
+use forebay_uring::{Access, Entry, EntryKind, Identity, Kind, Named, Replace};
 
 use super::file::OpenFile;
 use super::private_file::PrivateFile;
 use crate::world;
-use crate::world::machine::{Flags, Found, Last, Machine, Opening, Work, call, call_bio, points};
+use crate::world::machine::{
+    Content, Flags, Found, Last, Machine, Opening, Work, call, call_bio, points,
+};
 
 /// An open directory.
 ///
@@ -141,6 +143,64 @@ impl OpenDirectory {
         let mut names = call(|machine| machine.entries(self.0.number()))?;
         names.retain(|name| name.as_encoded_bytes().starts_with(prefix.as_bytes()));
         Ok(names)
+    }
+
+    /// Returns the entries of the directory, in any order.
+    ///
+    /// # Errors
+    /// If the descriptor is closed.
+    pub fn entries(&self) -> io::Result<Vec<Entry>> {
+        call(|machine| {
+            let names = machine.entries(self.0.number())?;
+            let entry = |name: OsString| {
+                let found = machine.entry(self.0.number(), &name, Last::Keep)?;
+                let node = found.node.ok_or(Errno(libc::ENOENT))?;
+                let inode = machine.inode(node);
+                let kind = match inode.content {
+                    Content::Directory => EntryKind::Directory,
+                    Content::File => EntryKind::Regular,
+                    Content::Link(_) | Content::Device(_) => EntryKind::Other,
+                };
+                Ok(Entry { name, inode: inode.identity.inode, kind })
+            };
+            names.into_iter().map(entry).collect()
+        })
+    }
+
+    /// Opens a directory in this one.
+    ///
+    /// # Errors
+    /// As [`OpenDirectory::open`].
+    pub fn open_directory(&self, name: &OsStr) -> io::Result<Self> {
+        let flags = Flags { is_directory: true, ..Flags::READ };
+        self.open_at(name, flags).map(Self)
+    }
+
+    /// Opens a regular file of this directory, for buffered I/O.
+    ///
+    /// # Errors
+    /// `WouldBlock` if another program has a lease of the file, and errors of the file system.
+    pub fn open_existing(&self, name: &OsStr, access: Access) -> io::Result<OpenFile> {
+        let file = self.open_at(name, Flags { access, ..Flags::READ })?;
+        let is_regular = file.kind() == Kind::Regular;
+        if is_regular { Ok(file) } else { Err(io::ErrorKind::InvalidInput.into()) }
+    }
+
+    fn open_at(&self, name: &OsStr, flags: Flags) -> io::Result<OpenFile> {
+        let at = (self.0.number(), name);
+        let open = |machine: &mut Machine| opened(machine.open_at(at, flags, world::process())?);
+        OpenFile::buffered(call(open)?)
+    }
+
+    /// Returns whether a file system is mounted on an entry.
+    ///
+    /// # Errors
+    /// If the descriptor is closed.
+    pub fn is_mounted_on(&self, name: &OsStr) -> io::Result<bool> {
+        call(|machine| {
+            let found = machine.entry(self.0.number(), name, Last::Keep)?;
+            Ok(found.node.is_some_and(|node| machine.is_root(node)))
+        })
     }
 
     /// Makes the changes of names in the directory durable. Blocks.

@@ -20,6 +20,7 @@ use crate::world::machine::{self, Content, Machine, Work, call, call_bio, wait_f
 use crate::world::{self, memory};
 
 mod leases;
+mod logged;
 mod open;
 mod space;
 

@@ -20,8 +20,9 @@ pub use file::{OpenFile, Opened};
 pub use forebay_uring::frames::{MOST_PARTS, Part};
 pub use forebay_uring::{
     Access, AlignedMemory, Alignment, Alive, Arena, BackendError, Buffers, Choice, Coverage,
-    Create, Direct, Extents, FILE_RECORDS, FileRecord, FrameState, Geometry, Header, Home, How,
-    Identity, Kind, Lock, Memory, Named, Piece, Replace, Rewrite, Status, Times, Truncate,
+    Create, Direct, Entry, EntryKind, Extents, FILE_RECORDS, FileRecord, FrameState, Geometry,
+    Header, Home, How, Identity, Kind, Lasting, Lock, Memory, Mode, Named, Piece, Replace, Rewrite,
+    Status, Times, Truncate,
 };
 pub use lease::LeaseWatch;
 pub use private_file::PrivateFile;
@@ -39,6 +40,16 @@ pub const MIN_DIRTY_PAGES: u64 = 20;
 #[must_use]
 pub fn jiffy() -> std::time::Duration {
     std::time::Duration::from_millis(4)
+}
+
+/// Returns 16 random bytes.
+///
+/// # Errors
+/// None.
+pub fn random_bytes() -> std::io::Result<[u8; 16]> {
+    Ok(crate::world::draw(|random| {
+        (u128::from(random.draw()) << 64 | u128::from(random.draw())).to_le_bytes()
+    }))
 }
 
 /// Returns the memory that the engine may plan with, in bytes.

@@ -185,7 +185,10 @@ impl OpenFile {
         self.attributes(|machine, node| machine.set_mark(node, None))
     }
 
-    fn attributes<T>(&self, act: impl FnOnce(&mut Machine, machine::Node) -> T) -> io::Result<T> {
+    pub(super) fn attributes<T>(
+        &self,
+        act: impl FnOnce(&mut Machine, machine::Node) -> T,
+    ) -> io::Result<T> {
         self.look(|machine, node| match machine.volume_of(node).attributes {
             true => Ok(act(machine, node)),
             false => Err(Errno::UNSUPPORTED),

@@ -92,6 +92,11 @@ pub fn faults() -> Faults {
     with(|machine| machine.plan.faults)
 }
 
+/// Sets the wall clock forward, or back, by nanoseconds.
+pub fn move_wall_clock(nanoseconds: i64) {
+    with(|machine| machine.clock_offset += nanoseconds);
+}
+
 /// Changes the space of a file system.
 pub fn set_space_pages(volume: usize, pages: u64) {
     with(|machine| machine.plan.volumes[volume].space_pages = pages);

@@ -96,6 +96,9 @@ impl Machine {
     fn remove(&mut self, found: &Found) {
         let sequence = self.next_sequence();
         self.names.assign(found.directory, &found.name, None, sequence);
+        if let Some(node) = found.node {
+            self.touch(node, sequence);
+        }
         self.collect();
     }
 
@@ -112,6 +115,7 @@ impl Machine {
         self.check_volume(from, to)?;
         let sequence = self.next_sequence();
         self.names.assign(to.directory, &to.name, Some(node), sequence);
+        self.touch(node, sequence);
         Ok(())
     }
 
@@ -149,6 +153,7 @@ impl Machine {
         }
         let sequence = self.next_sequence();
         self.names.rename((from.directory, &from.name), (to.directory, &to.name), sequence);
+        self.touch(node, sequence);
         self.collect();
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use forebay_block::{Bio, Class, Operation, Segments, Tag, Target};
+use forebay_block::{Bio, Class, Moment, Operation, Segments, Tag, Target};
 
 use super::names::Node;
 use crate::world::Process;
@@ -60,6 +60,8 @@ pub(crate) struct Flying {
     pub(super) data: Vec<u8>,
     /// The last change that had ended when it was taken: a flush covers it.
     pub(super) covers: u64,
+    /// When it was taken: the kernel sets the change time of the file then.
+    pub(super) began: Moment,
     /// The open file was direct when the request was taken.
     pub(super) was_direct: bool,
 }
@@ -82,12 +84,20 @@ impl Flying {
             node: Node(0),
             data: Vec::new(),
             covers: 0,
+            began: Moment::from_nanoseconds(0),
             was_direct: false,
         }
     }
 
     pub(super) fn with(self, node: Node, data: Vec<u8>) -> Self {
         Self { node, data, ..self }
+    }
+
+    /// Returns whether it changes the content of its file, or its space.
+    pub(super) fn changes(&self) -> bool {
+        use Operation::{Allocate, Discard, Punch, SetLength, Write, WriteBuffered};
+        let operations = [Write, WriteBuffered, SetLength, Allocate, Punch, Discard];
+        self.work == Work::Bio && operations.contains(&self.bio.operation)
     }
 
     pub(super) fn orphan(&mut self) {

@@ -8,6 +8,7 @@ use forebay_block::Moment;
 use forebay_block::limits::PAGE;
 use forebay_uring::{Access, Extents, Identity};
 
+use super::logged::Logged;
 use super::plan::VolumePlan;
 use crate::stored::StoredFile;
 
@@ -132,6 +133,7 @@ pub(crate) struct Inode {
     pub(crate) identity: Identity,
     pub(crate) stored: StoredFile,
     pub(crate) metadata: Metadata,
+    pub(crate) logged: Logged,
     /// Open files.
     pub(crate) opened: BTreeSet<u64>,
     /// Pages that cannot be written.
@@ -178,6 +180,7 @@ impl Inode {
             identity,
             stored: StoredFile::new(),
             metadata: Metadata::default(),
+            logged: Logged::default(),
             opened: BTreeSet::new(),
             bad: 0..0,
             failed: BTreeSet::new(),

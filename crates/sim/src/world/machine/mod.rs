@@ -20,6 +20,7 @@ mod flying;
 mod hang;
 mod inode;
 mod leases;
+mod logged;
 mod names;
 mod open;
 mod opened;

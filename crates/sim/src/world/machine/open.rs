@@ -259,6 +259,12 @@ impl Machine {
         Ok(())
     }
 
+    /// Returns whether requests of a descriptor go past the kernel's cache.
+    pub(crate) fn is_direct(&self, descriptor: u64) -> Result<bool, Errno> {
+        let number = self.descriptor(descriptor)?.description;
+        Ok(self.description(number).is_direct)
+    }
+
     /// Changes the reservation mark of a file.
     pub(crate) fn set_mark(&mut self, node: Node, mark: Option<String>) {
         let sequence = self.next_sequence();

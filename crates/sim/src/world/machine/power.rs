@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use forebay_block::Operation;
 
 use super::inode::{Content, Metadata};
+use super::logged::Attributes;
 use super::names::{Entries, Node};
 use super::state::{Machine, with};
 use crate::random::Random;
@@ -16,6 +17,7 @@ use crate::stored::{Keep, StoredFile, Survivor, Unfinished};
 struct FoundFile {
     survivor: Survivor,
     mark: Option<String>,
+    logged: Attributes,
     /// Pages with space that were not written.
     reserved: BTreeSet<u64>,
 }
@@ -106,7 +108,8 @@ impl Machine {
         if inode.is_device() {
             survivor.size = inode.stored.size();
         }
-        let times = inode.metadata.times();
+        let mut times = inode.metadata.times();
+        times.extend(inode.logged.times());
         let time = match keep {
             Keep::Nothing => 0,
             Keep::Everything => u64::MAX,
@@ -114,10 +117,11 @@ impl Machine {
             Keep::Some => *random.pick(&times) - random.below(2),
         };
         let (mark, lost) = inode.metadata.survivor(time);
+        let logged = inode.logged.survivor(time);
         let is_lost = |page: &&u64| lost.iter().any(|pages| pages.contains(page));
         let allocated = inode.stored.allocated().iter();
         let reserved = allocated.filter(|page| !is_lost(page)).copied().collect();
-        FoundFile { survivor, mark, reserved }
+        FoundFile { survivor, mark, logged, reserved }
     }
 
     fn restart(&mut self, found: Survivors) {
@@ -128,12 +132,13 @@ impl Machine {
         self.watches.clear();
         self.descriptors.clear();
         self.descriptions.clear();
-        for (node, FoundFile { survivor, mark, reserved }) in files {
+        for (node, FoundFile { survivor, mark, logged, reserved }) in files {
             let inode = self.inode_mut(node);
             inode.stored = StoredFile::of_survivor(&survivor, &reserved);
             let is_beyond = inode.stored.allocated_beyond_end().is_some();
             inode.is_littered |= mark.is_none() && is_beyond;
             inode.metadata = Metadata::restarted(mark);
+            inode.logged.restart(logged);
         }
         for inode in self.nodes.iter_mut().flatten() {
             inode.opened.clear();

@@ -60,7 +60,7 @@ impl Machine {
         let latency = self.plan.latency;
         let span = latency.most.saturating_sub(latency.least).as_nanos() as u64;
         let time = latency.least + Duration::from_nanos(self.random.below(span + 1));
-        flying.covers = self.sequence;
+        (flying.covers, flying.began) = (self.sequence, world::now());
         if let Some(description) = flying.description {
             let description = self.description_mut(description);
             flying.was_direct = description.is_direct;
@@ -97,6 +97,10 @@ impl Machine {
                 Err(Errno::IO)
             }
         };
+        if flying.changes() {
+            let (sequence, began) = (self.sequence, self.wall_at(flying.began));
+            self.inode_mut(flying.node).logged.touch(sequence, began);
+        }
         world::trace(format_args!("ended {:?} {result:?}", flying.source));
         if let Some(description) = flying.description {
             if flying.bio.operation == Operation::WriteBuffered && flying.owner == Owner::Lives {

@@ -342,6 +342,10 @@ impl Machine {
         let mut seen = flying.description.map_or(0, |number| self.description(number).errors_seen);
         let inode = self.inode_mut(flying.node);
         let result = flush_inode(inode, flying.covers, fails, &mut seen);
+        if !fails && !self.inode(flying.node).is_aborted {
+            let is_of_all = flying.bio.operation == Operation::FlushAll;
+            self.flush_logged(flying.node, flying.covers, is_of_all);
+        }
         if let Some(description) = flying.description {
             self.description_mut(description).errors_seen = seen;
         }
@@ -394,6 +398,9 @@ impl Machine {
                 // The errors of single files are reported to those that have them open.
                 let mut seen = u64::MAX;
                 result = result.and(flush_inode(inode, covers, fails, &mut seen));
+                if !fails && !inode.is_aborted {
+                    inode.logged.flush(covers);
+                }
             }
         }
         let nodes = &self.nodes;

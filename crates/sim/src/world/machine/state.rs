@@ -11,6 +11,7 @@ use forebay_uring::{Identity, Kind};
 
 use super::flying::Flying;
 use super::inode::{Content, Inode};
+use super::logged::Logged;
 use super::names::{Names, Node};
 use super::opened::{Description, Descriptor};
 use super::plan::{INODE_BITS, MachinePlan, UNLIMITED, VolumePlan};
@@ -65,6 +66,8 @@ pub(crate) struct Machine {
     pub(super) priced: Priced,
     /// Writes to a device that have failed, as a sync of a whole file system reports them.
     pub(super) failures: u64,
+    /// Nanoseconds that the wall clock was set forward, or back.
+    pub(super) clock_offset: i64,
 }
 
 /// Where a path leads.
@@ -155,6 +158,7 @@ impl Machine {
             transitions: 0,
             priced: Priced::default(),
             failures: 0,
+            clock_offset: 0,
         };
         assert!(!machine.plan.volumes.is_empty(), "a machine has a file system at least");
         for number in 0..machine.plan.volumes.len() {
@@ -203,7 +207,8 @@ impl Machine {
         if content == Content::Directory {
             self.names.add_directory(node, at.directory);
         }
-        self.nodes.push(Some(Inode::new(content, volume, identity)));
+        let logged = Logged::new(node, self.wall());
+        self.nodes.push(Some(Inode { logged, ..Inode::new(content, volume, identity) }));
         let sequence = self.next_sequence();
         self.names.assign(at.directory, &at.name, Some(node), sequence);
         Ok(node)
@@ -265,7 +270,7 @@ impl Machine {
     }
 
     /// Returns whether the node is the root of a file system.
-    pub(super) fn is_root(&self, node: Node) -> bool {
+    pub(crate) fn is_root(&self, node: Node) -> bool {
         self.volumes.iter().any(|volume| volume.root == node)
     }
 

@@ -140,7 +140,7 @@ compile_error!("forebay needs Linux 5.15 or newer on a 64-bit processor");
 // `core` is the engine, and uses the machine only through `platform`; its `mod.rs` lists the
 // modules of a write. Around it: `builder` makes an engine, `adapters` has standard traits,
 // `control` the control socket, `keeper` the survival of the process, `metrics` counters for a
-// registry. `fuzzed` is for a fuzzer alone.
+// registry, `intent_log` the recovery of a log. `fuzzed` is for a fuzzer alone.
 
 mod adapters;
 mod builder;
@@ -150,6 +150,7 @@ mod core;
 pub mod fuzzed;
 #[doc(hidden)]
 pub mod inside;
+pub mod intent_log;
 pub mod keeper;
 #[cfg(feature = "metrics")]
 mod metrics;

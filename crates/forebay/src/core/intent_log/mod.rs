@@ -5,5 +5,6 @@
 pub(crate) mod create;
 pub(crate) mod file;
 pub(crate) mod marks;
+pub(crate) mod recover;
 
 pub(crate) use file::LogFile;

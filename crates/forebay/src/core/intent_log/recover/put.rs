@@ -1,0 +1,65 @@
+//! The bytes of a file's records are put into the file.
+
+use std::io;
+
+use forebay_log::replay::Copy;
+use forebay_log::{Counts, Mark, Wall};
+
+use super::super::file::LogFile;
+use super::super::marks::{file_id, set_mark};
+use super::promise_of;
+use crate::core::error::{Error, ErrorKind, Result};
+use crate::platform::{OpenFile, clock};
+
+/// Bytes copied at a time.
+const CHUNK: u64 = 1 << 20;
+
+/// Time for which a mark allows changes of this recovery, in nanoseconds. Changes by others in the
+/// rest of this time are not recognized if the recovery is interrupted, so it is short.
+const PROMISE: i64 = 10_000_000_000;
+
+/// What is left of the promise when it is renewed.
+const RENEWED: i64 = 5_000_000_000;
+
+/// Puts bytes into a file and makes them durable. Then no batch before `end` counts for the file
+/// any more.
+///
+/// Never shortens the file. Repeated after an interruption at any point, it ends the same.
+pub(super) fn put(log: &mut LogFile, file: &OpenFile, copies: &[Copy], end: u64) -> Result<()> {
+    let first = copies.first().map(|copy| copy.offset);
+    put_all(log, file, copies, end).map_err(|error| {
+        let what = "could not put the records of the intent log into the file";
+        let error = Error::new(ErrorKind::at_device(&error), what).because(error);
+        first.map_or_else(|| error.clone(), |offset| error.clone().at_offset(offset))
+    })
+}
+
+fn put_all(log: &mut LogFile, file: &OpenFile, copies: &[Copy], end: u64) -> io::Result<()> {
+    let Some(old) = file.log_mark()?.and_then(|bytes| Mark::decode(&bytes)) else {
+        return Err(io::Error::other("its mark was removed"));
+    };
+    let mut mark = Mark { file: file_id(file)?, ..old };
+    renew(file, &mut mark)?;
+    let mut buffer = vec![0; CHUNK as usize];
+    for copy in copies {
+        let mut done = 0;
+        while done < copy.length {
+            if mark.promise.0.saturating_sub(clock::wall()) < RENEWED {
+                renew(file, &mut mark)?;
+            }
+            let part = &mut buffer[..(copy.length - done).min(CHUNK) as usize];
+            log.read(copy.from + done, part)?;
+            file.write_all_at(part, copy.offset + done)?;
+            done += part.len() as u64;
+        }
+    }
+    file.sync_data()?;
+    let counts = Counts::From(end);
+    set_mark(file, &Mark { counts, promise: Wall::default(), ..mark })
+}
+
+/// Makes a mark durable that allows changes of this recovery for some time.
+fn renew(file: &OpenFile, mark: &mut Mark) -> io::Result<()> {
+    mark.promise = promise_of(PROMISE);
+    set_mark(file, mark)
+}

@@ -6,5 +6,3 @@ pub(crate) mod create;
 pub(crate) mod file;
 pub(crate) mod marks;
 pub(crate) mod recover;
-
-pub(crate) use file::LogFile;

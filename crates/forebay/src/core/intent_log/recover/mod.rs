@@ -18,6 +18,8 @@ mod check;
 mod put;
 mod report;
 mod save;
+#[cfg(test)]
+mod tests;
 mod walk;
 
 use std::ffi::OsStr;

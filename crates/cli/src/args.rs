@@ -67,7 +67,7 @@ pub(crate) enum Verb {
     /// Read and set the knobs of a running engine, and read its counters
     #[command(after_long_help = ctl_in_full())]
     Ctl(CtlArgs),
-    /// Write the data that a keeper saved but could not write
+    /// Write data that is not in its files after a crash: of an intent log, or saved by a keeper
     #[command(after_long_help = RECOVER_IN_FULL)]
     Recover(RecoverArgs),
     /// Show a few requests or pages step by step
@@ -101,12 +101,16 @@ pub(crate) struct ManArgs {
 /// `forebay recover`.
 #[derive(Args, Debug)]
 pub(crate) struct RecoverArgs {
-    /// Image named in the keeper's log, or /proc/PID/fd/N of a stopped program
-    #[arg(value_name = "IMAGE")]
-    pub(crate) image: PathBuf,
+    /// Directory with an intent log, or image named in the keeper's log, or /proc/PID/fd/N of a
+    /// stopped program
+    #[arg(value_name = "PATH")]
+    pub(crate) path: PathBuf,
     /// Print what would be written, and write nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Save bytes of an intent log that may not be put into their file in DIR [the log keeps them]
+    #[arg(long, value_name = "DIR", conflicts_with = "dry_run")]
+    pub(crate) save: Option<PathBuf>,
 }
 
 /// `forebay keeper`.

@@ -56,7 +56,7 @@ fn perform(command: Command) -> Result<ExitCode, Failure> {
         Command::Control { socket, ask } => ctl::ctl(&socket, &ask),
         Command::Walk { way: args::Way::Request, directory } => walk::request(&directory),
         Command::Walk { way: args::Way::Page, directory } => walk::page(&directory),
-        Command::Recover { image, run } => recover::recover(&image, run),
+        Command::Recover(request) => recover::recover(&request),
         Command::Mount(request) => mount::mount(&request),
         Command::Unmount(mount_point) => mount::unmount(&mount_point),
         Command::Keeper { channel } => std::process::exit(forebay::keeper::run(channel)),

@@ -37,6 +37,7 @@ use crate::failure::Failure;
 use crate::mount;
 use crate::output::Beside;
 use crate::outputs::{self, Outputs};
+use crate::recover;
 use crate::report::{self, ReportRequest};
 
 /// Stands for every suite that is shipped.
@@ -67,8 +68,8 @@ pub(crate) enum Command {
         /// Where its file is for the time.
         directory: PathBuf,
     },
-    /// Write what a keeper saved.
-    Recover { image: PathBuf, run: Run },
+    /// Write the data of a log, or of a keeper.
+    Recover(recover::Request),
     /// Mount a directory.
     Mount(mount::Request),
     /// End a mount.
@@ -174,8 +175,9 @@ pub(crate) fn of(parsed: Parsed) -> Result<Command, Failure> {
             }
             Verb::Mount(typed) => mount(typed).map(Command::Mount),
             Verb::Unmount(UnmountArgs { mount_point }) => Ok(Command::Unmount(mount_point)),
-            Verb::Recover(RecoverArgs { image, dry_run }) => {
-                Ok(Command::Recover { image, run: if dry_run { Run::Dry } else { Run::Real } })
+            Verb::Recover(RecoverArgs { path, dry_run, save }) => {
+                let run = if dry_run { Run::Dry } else { Run::Real };
+                Ok(Command::Recover(recover::Request { path, run, save }))
             }
             Verb::Keeper(KeeperArgs { channel }) => Ok(Command::Keeper { channel }),
         },

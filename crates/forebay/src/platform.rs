@@ -66,6 +66,12 @@ pub(crate) mod files {
         forebay_uring::OpenFile::identity_of(path)
     }
 
+    /// Returns the path that bytes of the kernel name.
+    pub(crate) fn path_of_bytes(bytes: &[u8]) -> PathBuf {
+        use std::os::unix::ffi::OsStrExt as _;
+        PathBuf::from(std::ffi::OsStr::from_bytes(bytes))
+    }
+
     /// Returns whether a path names a block device.
     pub(crate) fn is_device(path: &Path) -> bool {
         std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device())

@@ -9,13 +9,15 @@
 //!                             ^ start                       ^ next
 //! ```
 //!
-//! In order: [`time`] and [`identity`] of a file, [`point`] a place in the ring, [`head`], [`batch`]
-//! and [`record`], [`ring`] the space, [`mark`] of a file, [`scan`] reading a log, [`replay`] the
-//! newest bytes per file.
+//! In order: [`time`] and [`identity`] of a file, [`point`] a place in the ring, [`head`],
+//! [`batch`] and [`record`], [`ring`] the space, [`mark`] of a file, [`scan`] reading a log,
+//! [`replay`] the newest bytes per file. `fuzzed` is for a fuzzer alone.
 #![forbid(unsafe_code)]
 
 pub mod batch;
 mod bytes;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzed;
 pub mod head;
 pub mod identity;
 pub mod mark;

@@ -1,4 +1,4 @@
-//! The mark of a file: which records of which log count for it. An extended attribute stores it.
+//! The mark of a file: the log, and its records that count. An extended attribute stores it.
 
 use crate::bytes::{Reader, put_u32, put_u64};
 use crate::identity::{FileId, LogId};
@@ -26,7 +26,7 @@ pub struct Mark {
     pub file: FileId,
     /// Records that count.
     pub counts: Counts,
-    /// End of the time in which a recovery changes the file, or [`Wall::default`].
+    /// A recovery changes the file no later than this; [`Wall::default`] if none is under way.
     pub promise: Wall,
 }
 

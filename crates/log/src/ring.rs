@@ -2,7 +2,7 @@
 
 use crate::point::Point;
 
-/// Which blocks of a ring are in use, and where the next batch goes.
+/// The blocks of a ring that are in use, and the place of the next batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ring {
     blocks: u64,

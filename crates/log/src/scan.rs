@@ -30,6 +30,8 @@ pub struct Found {
     pub sequence: u64,
     /// Offset of the batch in the file, in bytes.
     pub offset: u64,
+    /// Promise of this batch.
+    pub promise: Wall,
     /// Its records.
     pub records: Vec<Record>,
 }
@@ -81,7 +83,8 @@ pub fn scan<S: Source>(head: &Head, source: &mut S) -> Result<Scanned, ScanError
         let damage = ScanError::Damage(Damage { expected: scanned.end, found });
         let records = header.records_of(&bytes).ok_or(damage)?;
         let offset = (HEADS + found.position % head.ring) * BLOCK as u64;
-        scanned.batches.push(Found { sequence: found.sequence, offset, records });
+        let (sequence, promise) = (found.sequence, header.promise);
+        scanned.batches.push(Found { sequence, offset, promise, records });
         scanned.promise = scanned.promise.max(header.promise);
         scanned.end = header.next();
     }

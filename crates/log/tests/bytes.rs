@@ -1,4 +1,4 @@
-//! Heads and marks as bytes, and every way in which they may be wrong.
+//! Heads and marks as bytes, and everything that may be wrong with them.
 
 use forebay_log::head::NoHead;
 use forebay_log::{BLOCK, Batch, Counts, FileId, Head, LogId, Mark, Point, Wall, record};

@@ -12,9 +12,10 @@
 // Modules in order of a page's life. Memory: `arena`, its `layout`, `header` which page a frame
 // holds, `masks` its written bytes, `records` its file; `lent`, `aligned` and `buffers` the memory
 // of callers. Files: `open`, `file`, `private` past the cache, `append` at the end, `directory`
-// names, `direct` alignment, `logged` what an intent log needs, `lease`, `coverage` of a lease, `lock`, `extents`, `geometry`
-// allocation groups, `status` attributes, `accessed` the time of reads, `free_space`, `mark` of
-// reserved space, `rewrite` what a second write needs, `longest` sizes.
+// names, `direct` alignment, `logged` files of an intent log, `lease`, `coverage` of a lease,
+// `lock`, `extents`, `geometry` allocation groups, `status` attributes, `accessed` the time of
+// reads, `free_space`, `mark` of reserved space, `rewrite` what a second write needs, `longest`
+// sizes.
 // I/O: `ring`, `setup`, `fixed` registered files, `waker`, `offer`
 // features, `threads`, `backend` either of the two. Devices without files: `null`,
 // `modelled`. Other processes: `fork`, `local` and `passing` sockets, `alive` whether the rings of

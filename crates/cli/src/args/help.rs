@@ -131,11 +131,21 @@ Examples:
   forebay report before.json after.json";
 
 pub(super) const RECOVER_IN_FULL: &str = "\
-Prints a line for each file. A file is written only if its path names the same
-file as when it was opened, no other program has it open, and nobody has changed
-it since. Everything written is synced; then the image can be deleted.
+Prints a line for each file. A file is written only if it is the same file as
+before the crash, no other program has it open, and nobody has changed it since.
+Everything written is synced.
 
-Exit codes: 0 success, 1 a file was not written, 2 not an image.";
+Of a directory, the intent log is recovered: until that has succeeded, no program
+may open the files below the directory. Bytes that may not be put into their file
+stay in the log, or are saved with --save. After an image, the image can be
+deleted.
+
+Examples:
+  forebay recover --dry-run /srv/store
+  forebay recover --save /root/rescued /srv/store
+  forebay recover /var/lib/app/forebay-4711-1764374400000.image
+
+Exit codes: 0 success, 1 a file was not written, 2 no log and not an image.";
 
 pub(super) const COMPLETIONS_IN_FULL: &str = "\
 Examples:

@@ -19,8 +19,8 @@ use forebay_uring::{
 use crate::world::machine::{self, Content, Machine, Work, call, call_bio, wait_for};
 use crate::world::{self, memory};
 
+mod lasting;
 mod leases;
-mod logged;
 mod open;
 mod space;
 

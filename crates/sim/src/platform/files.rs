@@ -23,6 +23,13 @@ pub fn identity_of(path: &Path) -> io::Result<Identity> {
     })
 }
 
+/// Returns the path that bytes of the kernel name.
+#[must_use]
+pub fn path_of_bytes(bytes: &[u8]) -> PathBuf {
+    use std::os::unix::ffi::OsStrExt as _;
+    PathBuf::from(std::ffi::OsStr::from_bytes(bytes))
+}
+
 /// Returns whether a path names a block device.
 #[must_use]
 pub fn is_device(path: &Path) -> bool {

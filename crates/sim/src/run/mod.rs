@@ -34,6 +34,7 @@ pub mod learned;
 mod model;
 mod operation;
 mod reading;
+pub mod recovery;
 mod stage;
 pub mod stall;
 pub mod together;

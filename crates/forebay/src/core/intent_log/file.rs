@@ -162,7 +162,7 @@ impl LogFile {
         let length = bytes.len();
         self.reserve(length);
         self.memory[..length].copy_from_slice(bytes);
-        // In use from here on, whatever becomes of the write.
+        // These blocks are in use from here on, also if the write fails.
         self.ring.push(next);
         self.is_uncertain = true;
         let offset = (HEADS + at.position % self.ring.blocks()) * BLOCK as u64;

@@ -8,7 +8,7 @@ use forebay_block::Moment;
 use forebay_block::limits::PAGE;
 use forebay_uring::{Access, Extents, Identity};
 
-use super::logged::Logged;
+use super::attributes::Logged;
 use super::plan::VolumePlan;
 use crate::stored::StoredFile;
 

@@ -13,6 +13,7 @@
 //! The state is plain data: nothing in this directory blocks or switches tasks. A function that
 //! lets a task continue wakes it and returns.
 
+mod attributes;
 mod calls;
 mod control;
 mod entries;
@@ -20,7 +21,6 @@ mod flying;
 mod hang;
 mod inode;
 mod leases;
-mod logged;
 mod names;
 mod open;
 mod opened;

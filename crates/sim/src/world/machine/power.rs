@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use forebay_block::Operation;
 
+use super::attributes::Attributes;
 use super::inode::{Content, Metadata};
-use super::logged::Attributes;
 use super::names::{Entries, Node};
 use super::state::{Machine, with};
 use crate::random::Random;

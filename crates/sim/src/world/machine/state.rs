@@ -9,9 +9,9 @@ use std::rc::Rc;
 use forebay_block::{Errno, Moment};
 use forebay_uring::{Identity, Kind};
 
+use super::attributes::Logged;
 use super::flying::Flying;
 use super::inode::{Content, Inode};
-use super::logged::Logged;
 use super::names::{Names, Node};
 use super::opened::{Description, Descriptor};
 use super::plan::{INODE_BITS, MachinePlan, UNLIMITED, VolumePlan};

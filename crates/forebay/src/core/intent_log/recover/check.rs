@@ -12,7 +12,7 @@ use super::walk::Place;
 use crate::core::error::{Error, ErrorKind};
 use crate::platform::{Access, Lock, OpenFile, clock, thread};
 
-/// What is to be done for a file.
+/// Result of the check of a file.
 #[derive(Debug)]
 pub(super) enum Verdict {
     /// Nothing: none of its records counts.

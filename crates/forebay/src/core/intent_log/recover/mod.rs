@@ -15,26 +15,25 @@
 //! records is left alone, and the log keeps them until they were saved elsewhere.
 
 mod check;
+mod fate;
 mod put;
-mod report;
 mod save;
 #[cfg(test)]
 mod tests;
 mod walk;
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use forebay_log::{MAX_PROMISE, NAME, Replay, Wall};
+use forebay_log::{MAX_PROMISE, NAME, Point, Replay, Wall};
 
 use self::check::{Checked, Verdict};
-pub use self::report::{Fate, Recovered, Recovery};
+pub use self::fate::{Fate, Recovered, Recovery};
 use self::walk::{Lookup, Place};
 use super::file::LogFile;
 use crate::core::error::{Error, ErrorKind, Result};
-use crate::platform::{LeaseWatch, clock};
+use crate::platform::{LeaseWatch, clock, files};
 
 /// Pause between two attempts to take a lock.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -90,7 +89,7 @@ pub(crate) fn recover_log(log: &mut LogFile, directory: &Path, ask: &Ask) -> Res
     check_clock(log, !scanned.batches.is_empty())?;
     let replay = Replay::new(&scanned.batches);
     let mut lookup = Lookup::new(directory)?;
-    let hints = replay.files.iter().map(|plan| (plan.file.inode, OsStr::from_bytes(&plan.path)));
+    let hints = replay.files.iter().map(|plan| (plan.file.inode, files::path_of_bytes(&plan.path)));
     let places = lookup.find(hints.collect());
     // Nobody hears of a break: the other program waits until the file is done.
     let watch = LeaseWatch::new(|_| {}).map_err(|error| {
@@ -106,14 +105,22 @@ pub(crate) fn recover_log(log: &mut LogFile, directory: &Path, ask: &Ask) -> Res
     let is_settled = files.iter().all(|file| file.fate.is_settled());
     let mut recovery = Recovery { files, batches: scanned.batches.len(), is_empty: false };
     if ask.mode == Mode::Real && is_settled {
-        let promise = log.promise();
-        log.restart(scanned.end, promise).map_err(|error| {
+        empty(log, scanned.end, &recovery).map_err(|error| {
             let what = "could not empty the intent log; its records are in place";
             Error::new(ErrorKind::at_device(&error), what).at_path(log.path()).because(error)
         })?;
         recovery.is_empty = true;
     }
     Ok(recovery)
+}
+
+/// Writes a head behind the last batch.
+fn empty(log: &mut LogFile, end: Point, recovery: &Recovery) -> io::Result<()> {
+    if recovery.files.iter().any(|file| matches!(file.fate, Fate::Deleted)) {
+        // A removal that a power cut undoes would bring back a file without its records.
+        log.file().sync_file_system()?;
+    }
+    log.restart(end, log.promise())
 }
 
 /// A clock that was set back makes changes of others look old.
@@ -149,7 +156,7 @@ impl Recovering<'_> {
         plan: &forebay_log::FilePlan,
         place: Option<&Place>,
     ) -> Recovered {
-        let hint = || PathBuf::from(OsStr::from_bytes(&plan.path));
+        let hint = || files::path_of_bytes(&plan.path);
         let path = place.map_or_else(hint, |place| place.path.clone());
         let all = plan.newest_from(0);
         let bytes = |copies: &[forebay_log::replay::Copy]| copies.iter().map(|it| it.length).sum();

@@ -14,11 +14,11 @@ use crate::platform::{OpenFile, clock};
 /// Bytes copied at a time.
 const CHUNK: u64 = 1 << 20;
 
-/// Time for which a mark allows changes of this recovery, in nanoseconds. Changes by others in the
-/// rest of this time are not recognized if the recovery is interrupted, so it is short.
+/// Length of the promise in a mark, in nanoseconds. Until it ends, changes by others are not
+/// recognized if the recovery was interrupted, so it is short.
 const PROMISE: i64 = 10_000_000_000;
 
-/// What is left of the promise when it is renewed.
+/// Rest of the promise when it is renewed, in nanoseconds.
 const RENEWED: i64 = 5_000_000_000;
 
 /// Puts bytes into a file and makes them durable. Then no batch before `end` counts for the file

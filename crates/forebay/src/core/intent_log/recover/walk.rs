@@ -41,14 +41,13 @@ impl Lookup {
     }
 
     /// Returns the places of the files that exist, by inode number.
-    pub(super) fn find(&mut self, mut wanted: BTreeMap<u64, &OsStr>) -> BTreeMap<u64, Place> {
+    pub(super) fn find(&mut self, mut wanted: BTreeMap<u64, PathBuf>) -> BTreeMap<u64, Place> {
         let mut found = BTreeMap::new();
         wanted.retain(|inode, hint| {
-            let path = PathBuf::from(*hint);
             let is_there =
-                self.open(&path, Access::Read).is_ok_and(|file| file.identity().inode == *inode);
+                self.open(hint, Access::Read).is_ok_and(|file| file.identity().inode == *inode);
             if is_there {
-                found.insert(*inode, Place { path });
+                found.insert(*inode, Place { path: hint.clone() });
             }
             !is_there
         });
@@ -69,7 +68,7 @@ impl Lookup {
     fn look(
         &mut self,
         path: &Path,
-        wanted: &mut BTreeMap<u64, &OsStr>,
+        wanted: &mut BTreeMap<u64, PathBuf>,
         found: &mut BTreeMap<u64, Place>,
         left: &mut Vec<PathBuf>,
     ) -> io::Result<()> {

@@ -25,11 +25,11 @@ pub struct Recovered {
     pub path: PathBuf,
     /// Bytes of its records that count.
     pub bytes: u64,
-    /// What became of them.
+    /// Their fate.
     pub fate: Fate,
 }
 
-/// What became of the records of a file.
+/// Fate of the records of a file.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Fate {

@@ -1,0 +1,40 @@
+//! Recovery of an intent log after kills and power cuts, with changes of other programs between,
+//! and recoveries that are cut and repeated.
+
+mod common;
+
+use common::{assert_marks, each};
+use forebay_sim::run::recovery::run;
+
+/// No acknowledged byte is lost or older, and no change of another program is undone.
+#[test]
+fn contract_24_a_recovery_puts_back_what_was_acknowledged_and_nothing_older() {
+    let marks = each("contract_24_a_recovery", 400, |seed, tracing| run(seed, false, tracing));
+    let places = [
+        "logged",
+        "emptied",
+        "advanced",
+        "killed",
+        "power cut",
+        "recovery cut",
+        "replayed",
+        "nothing counts",
+        "of a removed file",
+        "skipped",
+        "changed by others",
+        "replaced by others",
+        "renamed by others",
+        "replaced by its owner",
+        "cut by its owner",
+        "mark not covered by a flush of data",
+    ];
+    assert_marks(&marks, &places);
+}
+
+/// The same with reads, writes and flushes that fail.
+#[test]
+fn contract_26_a_recovery_on_a_failing_disk_keeps_the_log() {
+    let marks = each("contract_26_a_recovery", 300, |seed, tracing| run(seed, true, tracing));
+    let places = ["append failed", "restarted", "recovery refused", "file refused", "replayed"];
+    assert_marks(&marks, &places);
+}

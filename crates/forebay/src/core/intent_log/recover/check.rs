@@ -7,8 +7,8 @@ use forebay_log::{Counts, FilePlan};
 
 use super::super::file::LogFile;
 use super::super::marks::{Marked, id_of, mark_of};
-use super::Recovering;
 use super::walk::Place;
+use super::{PAUSE, Recovering};
 use crate::core::error::{Error, ErrorKind};
 use crate::platform::{Access, Lock, OpenFile, clock, thread};
 
@@ -50,7 +50,8 @@ impl Recovering<'_> {
     }
 
     fn examine(&self, log: &LogFile, plan: &FilePlan, place: &Place) -> io::Result<Checked> {
-        let file = self.lookup.open(&place.path, Access::ReadWrite)?;
+        // Requests of a dead process that are in flight keep its lease and its lock.
+        let file = self.patiently(|| self.lookup.open(&place.path, Access::ReadWrite))?;
         let lasting = file.lasting()?;
         if !plan.file.is_same(&id_of(&lasting)) {
             return Ok(Checked { verdict: Verdict::Deleted, copies: Vec::new() });
@@ -94,17 +95,30 @@ impl Recovering<'_> {
 
     /// Locks the file against other engines, and leases it so that no other program opens it.
     fn hold(&self, file: &OpenFile) -> io::Result<()> {
-        let until = clock::instant() + self.ask.patience;
-        while file.try_ofd_lock()? == Lock::HeldElsewhere {
-            if clock::instant() + super::PAUSE >= until {
-                return Err(io::ErrorKind::WouldBlock.into());
-            }
-            thread::sleep(super::PAUSE);
-        }
-        match file.try_lease(self.watch, 0) {
+        self.patiently(|| match file.try_ofd_lock()? {
+            Lock::Taken => Ok(()),
+            Lock::HeldElsewhere => Err(io::ErrorKind::WouldBlock.into()),
+        })?;
+        self.patiently(|| match file.try_lease(self.watch, 0) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(error),
             // The file system has none, or this user may not have one.
             _ => Ok(()),
+        })
+    }
+
+    /// Repeats a call while it would block, until patience ends.
+    fn patiently<T>(&self, mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+        let until = clock::instant() + self.ask.patience;
+        loop {
+            match call() {
+                Err(error)
+                    if error.kind() == io::ErrorKind::WouldBlock
+                        && clock::instant() + PAUSE < until =>
+                {
+                    thread::sleep(PAUSE);
+                }
+                result => return result,
+            }
         }
     }
 }

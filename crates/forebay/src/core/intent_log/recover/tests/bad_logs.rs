@@ -144,3 +144,58 @@ fn a_read_only_file_system_is_refused() {
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("mount the file system read-write"), "{error}");
 }
+
+/// Mounts a file system in memory, and makes a log in it.
+fn in_memory(kind: &str, options: &str) -> (Store, Mounted) {
+    let directory = tempfile::tempdir_in(".").unwrap();
+    mount(&["-t", kind, "-o", options, "none", directory.path().to_str().unwrap()]);
+    let mounted = Mounted(directory.path().to_owned());
+    create(directory.path(), RING).unwrap();
+    (Store { directory }, mounted)
+}
+
+#[test]
+fn a_full_file_system_keeps_the_log_until_there_is_space() {
+    if !is_root() {
+        return;
+    }
+    let (store, mounted) = in_memory("tmpfs", "size=1m");
+    let mut engine = store.engine(30 * SECOND);
+    engine.make(&store, "small", b"before");
+    engine.make(&store, "grows", b"");
+    engine.append(&[("small", 3, b"AFTER"), ("grows", 0, &[7; 100_000])]);
+    drop(engine);
+    let mut filler = vec![1; 1 << 20];
+    while fs::write(store.path("filler"), &filler).is_err() {
+        filler.truncate(filler.len() - 4096);
+    }
+    let recovery = store.recover(&ask());
+    assert!(!recovery.is_empty);
+    let fates: Vec<_> = recovery.files.iter().map(|file| (&file.path, &file.fate)).collect();
+    let [(_, Fate::InPlace), (_, Fate::Kept(error))] = &fates[..] else { panic!("{fates:?}") };
+    assert_eq!(error.kind(), ErrorKind::NoSpace);
+    assert!(error.to_string().starts_with("grows: could not put the records"), "{error}");
+    fs::remove_file(store.path("filler")).unwrap();
+    let recovery = store.recover(&ask());
+    assert!(recovery.is_empty, "{recovery:?}");
+    assert_eq!(fs::read(store.path("grows")).unwrap(), [7; 100_000]);
+    assert_eq!(fs::read(store.path("small")).unwrap(), b"befAFTER");
+    drop(mounted);
+}
+
+#[test]
+fn a_file_system_without_extended_attributes_keeps_the_log() {
+    if !is_root() {
+        return;
+    }
+    let (store, mounted) = in_memory("ramfs", "mode=700");
+    let mut engine = store.engine(30 * SECOND);
+    fs::write(store.path("file"), b"before").unwrap();
+    engine.append(&[("file", 3, b"AFTER")]);
+    drop(engine);
+    let recovery = store.recover(&ask());
+    let Fate::Kept(error) = &recovery.files[0].fate else { panic!("{recovery:?}") };
+    assert!(error.to_string().contains("not supported"), "{error}");
+    assert_eq!(fs::read(store.path("file")).unwrap(), b"before");
+    drop(mounted);
+}

@@ -196,6 +196,11 @@ impl Index {
             .sum()
     }
 
+    /// The chunks with dirty pages, each with the number of its first page.
+    pub(crate) fn dirty_chunks(&self) -> impl Iterator<Item = (u64, &Chunk)> {
+        self.dirty_in(0..=u64::MAX).map(|(number, chunk)| (number * CHUNK_PAGES, chunk))
+    }
+
     /// All dirty pages, in order.
     pub(crate) fn dirty_pages(&self) -> Vec<u64> {
         let pages = |(number, chunk): (u64, &Chunk)| {

@@ -22,7 +22,7 @@
 // that read pages, `bypass` writes past the cache, `append` appends past it, `holes` ranges known
 // to be zero, `space` reserved space, `reserve` reserving it and `growth` how much, `lease` whether
 // another program has the file open, `writeback` which page is written next, why, and the result,
-// `kept` pages kept for a flush, `ticket` requests of callers, `ask` taking one, `epochs` which
+// `kept` pages kept for a flush, `logged` pages in the intent log, `ticket` requests of callers, `ask` taking one, `epochs` which
 // writes a sync covers, `discard` dropping dirty pages, discarding ranges, `exact` the bytes of a
 // page that are ours on a shared file, `readahead`, `clean` and `uses` which clean pages may be
 // dropped, `evict` their order, `price` of a disk, `samples` latencies, `account` records for a
@@ -49,6 +49,7 @@ pub mod index;
 pub mod kept;
 pub mod lease;
 pub mod limits;
+pub mod logged;
 pub mod meter;
 pub mod partial;
 pub mod price;
@@ -70,6 +71,7 @@ pub use bypass::Bypass;
 pub use evict::{Candidate, Evictor, Verdict};
 pub use file::{CachedFile, Gaps, Liberties, Origin};
 pub use frames::{FrameRun, FrameRuns, Frames};
+pub use logged::{Loggable, LoggedPage};
 pub use partial::Patch;
 pub use rare::Rare;
 pub use read::{ReadStep, ReadStop, Reader};

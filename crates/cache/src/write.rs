@@ -394,6 +394,7 @@ impl CachedFile {
         assert!(chunk.busy & bit != 0, "a copy is published once");
         chunk.busy &= !bit;
         chunk.present |= bit;
+        chunk.logged &= !bit;
         chunk.set_whole(slot, 1);
         self.counts.end_unread(chunk.uses.write(bit, caching));
         self.sizes.accept((copy.page + 1) * PAGE);
@@ -413,6 +414,7 @@ impl CachedFile {
         let (newly, read, exact) = self.index.change(page, |chunk| {
             assert!(chunk.busy & mask == mask, "a copy is published once");
             chunk.busy &= !mask;
+            chunk.logged &= !mask;
             chunk.present |= mask & !chunk.partial;
             let newly = mask & !chunk.dirty;
             chunk.dirty |= mask;

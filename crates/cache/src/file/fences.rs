@@ -41,6 +41,11 @@ impl Fences {
         self.holds > 0
     }
 
+    /// Returns whether nobody holds the file, and no range of it is being discarded.
+    pub(crate) fn are_down(&self) -> bool {
+        !self.is_held() && self.fences.is_empty()
+    }
+
     pub(crate) fn raise(&mut self, ticket: TicketId, pages: Range<u64>) {
         self.fences.push(Fence { ticket, pages, is_sent: false });
     }

@@ -37,6 +37,8 @@ struct Written {
     unkept: bool,
     /// Something was appended past the cache, by a write through the page cache of the kernel.
     appended: bool,
+    /// Something was changed of which the intent log has no record.
+    bare: bool,
 }
 
 /// Meaning of the next flush that fails.
@@ -84,7 +86,8 @@ impl Flushes {
             entry,
             is_entry_awaited: false,
             kept_pages: 0,
-            since: Written { unkept: had_bytes, ..Written::default() },
+            // No record has bytes from before the open.
+            since: Written { unkept: had_bytes, bare: true, ..Written::default() },
             before: Written::default(),
             rewriting: None,
             error: None,
@@ -114,9 +117,26 @@ impl Flushes {
         self.is_unflushed
     }
 
-    /// Records a write or a cut that no flush sent before covers.
+    /// Records a change that no flush sent before covers, and no record of the intent log.
     pub(crate) fn note_change(&mut self) {
         self.is_unflushed = true;
+        self.note_bare();
+    }
+
+    /// Records the end of a write of pages, which no flush sent before covers.
+    pub(crate) fn note_written(&mut self) {
+        self.is_unflushed = true;
+    }
+
+    /// Records that something is changed of which the intent log has no record.
+    pub(crate) fn note_bare(&mut self) {
+        self.since.bare = true;
+    }
+
+    /// Returns whether something was changed since the last good flush of which the intent log has
+    /// no record.
+    pub(crate) fn is_bare(&self) -> bool {
+        self.since.bare || self.before.bare
     }
 
     pub(crate) fn poisoned(&self) -> Option<Errno> {
@@ -171,6 +191,7 @@ impl Flushes {
         self.is_unflushed = true;
         self.since.unkept = true;
         self.since.appended = true;
+        self.note_bare();
     }
 
     /// Returns whether something was appended past the cache since the last good flush.
@@ -189,13 +210,16 @@ impl Flushes {
         self.since.unkept |= self.kept_pages > 0;
     }
 
-    /// A flush is sent. It covers what was written before.
-    pub(crate) fn begin(&mut self) {
+    /// A flush is sent. It covers what was written before. `is_written`: nothing else is at the
+    /// device.
+    pub(crate) fn begin(&mut self, is_written: bool) {
         self.is_unflushed = false;
         let since = std::mem::take(&mut self.since);
         self.before.kept |= since.kept;
         self.before.unkept |= since.unkept;
         self.before.appended |= since.appended;
+        self.before.bare |= since.bare;
+        self.since.bare = since.bare && !is_written;
     }
 
     /// A flush ended well. `is_rewritten`: no page of an earlier failed flush is unwritten.
@@ -263,14 +287,14 @@ mod tests {
     fn contract_02_a_second_failure_is_repaired_only_after_a_direct_write() {
         let mut flushes = Flushes::new(Entry::Old, false);
         flushes.keep(3);
-        flushes.begin();
+        flushes.begin(true);
         assert!(flushes.can_rewrite() && !flushes.is_unflushed());
         flushes.begin_rewrite(Errno::IO);
         assert!(flushes.is_rewriting() && flushes.is_unflushed() && !flushes.can_rewrite());
         flushes.note_direct();
         assert!(flushes.can_rewrite());
         flushes.verify();
-        flushes.begin();
+        flushes.begin(true);
         flushes.end(false);
         assert!(!flushes.is_rewriting() && !flushes.is_awaited());
         assert_eq!(flushes.give_up_rewriting(), Some(Errno::IO), "a page is still unwritten");
@@ -281,7 +305,7 @@ mod tests {
     fn contract_02_what_is_not_kept_cannot_be_repaired_until_a_flush_ends_well() {
         let mut flushes = Flushes::new(Entry::Old, true);
         assert!(!flushes.can_rewrite());
-        flushes.begin();
+        flushes.begin(true);
         assert!(flushes.lacks_frames(), "the flush has not ended");
         flushes.end(true);
         assert!(flushes.can_rewrite());

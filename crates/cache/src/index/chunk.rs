@@ -65,6 +65,8 @@ pub(crate) struct States {
     pub(crate) covered: u64,
     /// Only some of their bytes are ours: which, the file knows (`exact.rs`).
     pub(crate) exact: u64,
+    /// Of dirty pages, and of those at the device: their bytes are in a record of the intent log.
+    pub(crate) logged: u64,
     pub(crate) failing: u64,
     /// Their last write failed, and is perhaps being tried again.
     pub(crate) unwritable: u64,

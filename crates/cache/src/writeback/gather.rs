@@ -342,7 +342,7 @@ impl CachedFile {
         most_segments: usize,
         segments: &mut Segments,
     ) -> u64 {
-        let (mut sent, enough) = (0, segments.count() + most_segments);
+        let (mut sent, mut bare, enough) = (0, 0, segments.count() + most_segments);
         self.index.change(page, |chunk| {
             let slot = place(page).1;
             while sent < most && segments.count() < enough {
@@ -354,10 +354,14 @@ impl CachedFile {
             }
             let mask = bits(slot, sent);
             debug_assert_eq!(mask & !chunk.sendable(), 0, "a page that must wait is sent");
+            bare = mask & !chunk.logged;
             chunk.dirty &= !mask;
             chunk.flight |= mask;
             chunk.sending |= mask;
         });
+        if bare != 0 {
+            self.flushes.note_bare();
+        }
         self.holes.mark_written(page..page + u64::from(sent));
         u64::from(sent)
     }

@@ -155,7 +155,7 @@ impl CachedFile {
         keep: Keep,
         settled: &mut Settled,
     ) {
-        self.flushes.note_change();
+        self.flushes.note_written();
         let was_alone = self.sweep.note_ended();
         if let Err(errno) = result {
             // On a nearly full file system requests in flight hold space for metadata that they do
@@ -195,7 +195,7 @@ impl CachedFile {
         if_clean: IfClean,
         settled: &mut Settled,
     ) {
-        self.flushes.note_change();
+        self.flushes.note_written();
         for (pages, carries) in run.parts() {
             for page in pages.clone() {
                 let (chunk, slot) = self.index.get_mut(page).expect("a page in flight has a chunk");
@@ -223,6 +223,7 @@ impl CachedFile {
         let epoch = self.epochs.current();
         let (chunk, slot) = self.index.get_mut(page).expect("a page in flight has a chunk");
         chunk.set_epoch(slot, epoch);
+        chunk.logged &= !(1 << slot);
         settled.dirty_again.push((page, chunk.frame(slot).expect("a clean page has a frame")));
         self.index.mark_dirty(page);
         self.epochs.add(epoch, 1);

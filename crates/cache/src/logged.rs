@@ -34,8 +34,8 @@ pub struct LoggedPage {
 /// Whether a sync of a file may be logged now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Loggable {
-    /// Its pages can be taken.
-    Yes,
+    /// This number of pages has to be taken.
+    Yes(u64),
     /// A page is being copied into. A change of the file follows.
     Busy,
     /// It has to be synced by writes and a flush.
@@ -84,7 +84,7 @@ impl CachedFile {
                 return Loggable::No;
             }
         }
-        if busy { Loggable::Busy } else { Loggable::Yes }
+        if busy { Loggable::Busy } else { Loggable::Yes(pages) }
     }
 
     /// Returns the dirty pages without a record, in order. They count as logged from here on, so
@@ -167,8 +167,15 @@ mod tests {
         }
 
         fn pages(&mut self) -> Vec<u64> {
-            assert_eq!(self.file.may_log(8), Loggable::Yes);
-            self.file.snapshot().iter().map(|page| page.page).collect()
+            let pages: Vec<_> = match self.file.may_log(8) {
+                Loggable::Yes(count) => {
+                    let pages = self.file.snapshot();
+                    assert_eq!(pages.len() as u64, count);
+                    pages
+                }
+                other => panic!("the file cannot be logged: {other:?}"),
+            };
+            pages.iter().map(|page| page.page).collect()
         }
 
         fn sync(&mut self) {
@@ -216,7 +223,7 @@ mod tests {
         bed.file.settle(&bio, Ok(bio.length), Keep::All, &mut bed.settled);
         assert_eq!(bed.file.may_log(8), Loggable::No, "it is written, and not flushed");
         bed.sync();
-        assert_eq!(bed.file.may_log(8), Loggable::Yes);
+        assert_eq!(bed.file.may_log(8), Loggable::Yes(0));
     }
 
     #[test]
@@ -237,7 +244,7 @@ mod tests {
         bed.file.settle(&second, Ok(second.length), Keep::All, &mut bed.settled);
         assert_eq!(bed.file.may_log(8), Loggable::No);
         bed.sync();
-        assert_eq!(bed.file.may_log(8), Loggable::Yes);
+        assert_eq!(bed.file.may_log(8), Loggable::Yes(0));
     }
 
     #[test]
@@ -267,7 +274,7 @@ mod tests {
     fn a_page_without_space_and_too_many_pages_are_not_logged() {
         let mut bed = Bed::new();
         (0..3).for_each(|page| bed.write(page));
-        assert_eq!((bed.file.may_log(2), bed.file.may_log(3)), (Loggable::No, Loggable::Yes));
+        assert_eq!((bed.file.may_log(2), bed.file.may_log(3)), (Loggable::No, Loggable::Yes(3)));
         bed.write(8);
         assert_eq!(bed.file.may_log(8), Loggable::No, "its space may be missing later");
     }

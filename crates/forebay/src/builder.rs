@@ -189,6 +189,7 @@ impl Builder {
             settings,
             on_error: self.on_error,
             keeper,
+            log: None,
         };
         let watch = move |shared: &Arc<Shared>| watch.map_or(Ok(()), |watch| watch(shared));
         Engine::assemble(parts, watch)

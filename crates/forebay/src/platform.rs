@@ -88,6 +88,13 @@ pub(crate) mod files {
         end
     }
 
+    /// Returns the path of an open file, without links. A removed file has a path that names
+    /// nothing.
+    pub(crate) fn path_of(file: &forebay_uring::OpenFile) -> io::Result<PathBuf> {
+        use std::os::fd::{AsFd as _, AsRawFd as _};
+        std::fs::read_link(format!("/proc/self/fd/{}", file.as_fd().as_raw_fd()))
+    }
+
     /// Returns the path with the current directory before it.
     pub(crate) fn absolute(path: &Path) -> io::Result<PathBuf> {
         std::path::absolute(path)

@@ -3,6 +3,7 @@
 //! Nothing here refers to an open file or to a message for a context. So files can use all of it.
 //! [`Shared`](crate::core::shared::Shared) is built on top of it and knows both.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,6 +13,7 @@ use forebay_cache::frames::BLOCK_FRAMES;
 use forebay_cache::{Caching, FrameRuns};
 
 use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::intent_log::LogFile;
 use crate::core::level::Level;
 use crate::core::limits::{LOW_ONE_IN, RESERVE_OF_LOW, UNREAD_ONE_IN};
 use crate::core::options::Options;
@@ -69,11 +71,29 @@ pub(crate) struct Parts {
     pub(crate) settings: Options,
     pub(crate) on_error: OnError,
     pub(crate) keeper: Option<Box<dyn Standby>>,
+    /// The intent log, opened and recovered.
+    pub(crate) log: Option<OpenLog>,
+}
+
+/// An intent log that is opened.
+pub(crate) struct OpenLog {
+    pub(crate) file: LogFile,
+    pub(crate) directory: PathBuf,
+    pub(crate) how: LogUse,
+}
+
+/// When syncs are logged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LogUse {
+    /// Where a flush of the disk is dear.
+    ByPrice,
+    /// Always, for tests.
+    Always,
 }
 
 impl Base {
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { arena, is_survived, buffers, settings, on_error, keeper } = parts;
+        let Parts { arena, is_survived, buffers, settings, on_error, keeper, log: _ } = parts;
         Self {
             pool: Pool::new(arena, is_survived),
             buffers,

@@ -19,7 +19,8 @@
 //
 // - `options`, `knobs`: the options, typed and by name. `stats`: the numbers.
 // - `direct`: files past the cache. `batch`: new files that become durable together.
-// - `intent_log`: the log that makes small syncs durable, and its recovery.
+// - `intent_log`: the log that makes small syncs durable, and its recovery. `logged`: the syncs of
+//   the engine that go there.
 // - `recovery`: the work of a keeper after the death of the program.
 // - `wait`: blocking calls. `answer`: results on their way to a future.
 // - `threads`: those that make calls that may block, and their end.
@@ -39,6 +40,7 @@ pub(crate) mod inode;
 pub(crate) mod intent_log;
 pub(crate) mod knobs;
 mod lease;
+pub(crate) mod logged;
 pub(crate) mod level;
 pub(crate) mod limits;
 pub(crate) mod open;

@@ -265,6 +265,13 @@ impl Pool {
         }
     }
 
+    /// Copies the first bytes of a dirty page that nobody copies into. Called under the file's lock.
+    pub(crate) fn read(&self, frame: Frame, into: &mut [u8]) {
+        debug_assert!(into.len() <= PAGE, "bytes of another frame");
+        // SAFETY: nobody writes into the frame before the lock is released, and nobody frees it.
+        unsafe { self.arena.copy_out(frame, 0, into) };
+    }
+
     /// Zeroes a part of a frame that only the caller uses. It is in a planned copy, or in a page
     /// under the file's lock that no reader has pinned.
     pub(crate) fn zero(&self, frame: Frame, range: Range<usize>) {

@@ -18,8 +18,10 @@ use crate::core::direct::direct_inode::{ErrorSink, Handle};
 use crate::core::error::{Error, Result};
 use crate::core::inode::change::Changing;
 use crate::core::inode::change::{After, Effect};
+use crate::core::inode::state::State;
 use crate::core::inode::{Inode, Locked};
 use crate::core::limits::{CALL_THREADS, FLUSH_THREADS};
+use crate::core::logged::IntentLog;
 use crate::core::options::OfContext;
 use crate::core::recovery::HeldOff;
 use crate::core::sync::lead::CallerQueues;
@@ -51,6 +53,8 @@ pub(crate) struct Shared {
     pub(crate) evicting: AtomicBool,
     /// For callers that make their requests themselves.
     pub(crate) caller_queues: CallerQueues,
+    /// The intent log of small syncs.
+    pub(crate) log: Option<Arc<IntentLog>>,
 }
 
 /// Starts contexts. They hold a [`Shared`], which knows them only by this trait.
@@ -80,8 +84,13 @@ impl Deref for Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(parts: Parts, starter: Box<dyn Start>) -> Self {
+    pub(crate) fn new(
+        parts: Parts,
+        starter: Box<dyn Start>,
+        log: Option<Arc<IntentLog>>,
+    ) -> Self {
         Self {
+            log,
             base: Base::new(parts),
             table: Mutex::new(Table::default()),
             opening_ended: Condvar::new(),
@@ -147,6 +156,11 @@ impl Shared {
                 Effect::LookSoon(inode) => {
                     let message = Message::Soon(Arc::clone(&inode));
                     self.contexts.send_quietly(&inode, message, Until::Tick);
+                }
+                Effect::Empty(inode) => {
+                    if let Some(log) = &self.log {
+                        log.empty_soon(&inode);
+                    }
                 }
                 effect => self.send(effect.into()),
             }
@@ -232,6 +246,13 @@ impl Shared {
                 .collect();
             self.level.share_out(&written);
         }
+    }
+
+    /// Returns whether a file may be changed in place now. With live records that is limited to the
+    /// time that the intent log has promised: a recovery takes later changes for those of others.
+    #[inline]
+    pub(crate) fn may_change(&self, state: &State) -> bool {
+        !state.logging.is_live() || self.log.as_ref().is_none_or(|log| log.may_change())
     }
 
     pub(crate) fn table(&self) -> MutexGuard<'_, Table> {

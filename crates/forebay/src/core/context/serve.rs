@@ -63,6 +63,7 @@ impl Writeback {
         // Each file has at least one bio in flight, however much the others have to write.
         let volume = inode.volume.number();
         while !is_leaving
+            && self.shared.may_change(&state)
             && self.queue.room() > 0
             && (!state.cache.in_flight() || self.has_room(volume, Class::Waited))
         {
@@ -239,7 +240,7 @@ impl Writeback {
         reason: Reason,
         most: usize,
     ) -> usize {
-        if self.is_leaving(inode) {
+        if self.is_leaving(inode) || !self.shared.may_change(state) {
             return 0;
         }
         let mut sent = 0;

@@ -13,6 +13,7 @@ use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::File;
 use crate::core::inode::Inode;
 use crate::core::lease;
+use crate::core::logged::IntentLog;
 use crate::core::open::open_options::OpenOptions;
 use crate::core::options::Options;
 use crate::core::recovery::KeeperState;
@@ -71,15 +72,20 @@ impl std::fmt::Debug for Engine {
 
 impl Engine {
     pub(crate) fn assemble(
-        parts: Parts,
+        mut parts: Parts,
         watch_keeper: impl FnOnce(&Arc<Shared>) -> Result<()>,
     ) -> Result<Self> {
         let alive = parts.keeper.as_ref().and_then(|keeper| keeper.alive());
         let arena = Arc::clone(&parts.arena);
         let (contexts, ended) = Contexts::new(parts.settings.backend, arena, alive);
-        let shared = Arc::new(Shared::new(parts, Box::new(contexts)));
+        let opened = parts.log.take();
+        let log = opened.as_ref().map(|opened| Arc::new(IntentLog::new(opened)));
+        let shared = Arc::new(Shared::new(parts, Box::new(contexts), log));
         watch_keeper(&shared)?;
         let description = shared.start()?;
+        if let (Some(log), Some(opened)) = (&shared.log, opened) {
+            log.start(&shared, opened.file)?;
+        }
         let weak = Arc::downgrade(&shared);
         let watch = LeaseWatch::new(move |key| {
             thread::mark_as_ours();

@@ -9,6 +9,7 @@ use forebay_cache::TicketKind;
 use forebay_cache::limits::PAGE;
 
 use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::logged::emptying::empty_all;
 use crate::core::open::close::take_unreported;
 use crate::core::open::common::Common;
 use crate::core::shared::Shared;
@@ -73,7 +74,10 @@ impl Owner {
         shared.stop();
         // A spread in progress ends here. A later one sees that the engine stops.
         drop(shared.spreading.lock());
-        let mut result = self.release_all(deadline).and(self.settle_direct(deadline));
+        let emptied = shared.log.as_ref().map(|log| empty_all(shared, log, deadline));
+        let emptied = emptied.unwrap_or(Ok(()));
+        let mut result =
+            emptied.and(self.release_all(deadline)).and(self.settle_direct(deadline));
         // A write may have been copied during the first pass. It is accepted, and comes after.
         while result.is_ok() && shared.level.dirty() > 0 {
             if deadline.is_some_and(|deadline| deadline <= clock::instant()) {
@@ -95,6 +99,10 @@ impl Owner {
         if result.is_err() {
             // Before anything is released.
             shared.leave_files();
+        }
+        if shared.log.as_ref().is_some_and(|log| !log.end(deadline)) {
+            let late = "the threads of the intent log have not ended";
+            result = result.and(Err(Error::new(ErrorKind::TimedOut, late)));
         }
         self.leases.shutdown();
         shared.stop_contexts();

@@ -13,6 +13,7 @@ use crate::core::error::{Error, Result};
 use crate::core::file::File;
 use crate::core::inode::Inode;
 use crate::core::inode::change::After;
+use crate::core::logged::route;
 use crate::core::open::close::{close_here, poll_closed};
 use crate::core::stats::Counters;
 use crate::core::sync::SyncCall;
@@ -83,7 +84,10 @@ impl File {
     async fn sync(&self, request: TicketKind) -> Result<()> {
         self.shared.check()?;
         Counters::add(&self.shared.counters.syncs, 1);
-        let result = SyncCall::new(&self.inode, &self.shared, request).await;
+        let result = match &self.shared.log {
+            None => SyncCall::new(&self.inode, &self.shared, request).await,
+            Some(log) => route::sync(&self.shared, log, &self.inode, request).await,
+        };
         self.and_unreported(result)
     }
 
@@ -115,14 +119,15 @@ impl File {
             Last::Yes => Ticket::of_close(Arc::clone(&self.inode), id, Arc::clone(&self.shared)),
             Last::No => Ticket::new(Arc::clone(&self.inode), id),
         };
-        let result = ticket.await;
+        let result = ticket.await.and(self.bring_into_place(last).await);
         // Read before the file is closed. A caller that has not synced gets the error of a failed
         // flush here or never.
         let result = Undelivered::new(
             Arc::clone(&self.shared),
             self.and_unreported(result.and(self.flushed())),
         );
-        if last == Last::Yes {
+        // A file with records that could not be brought into place stays open.
+        if last == Last::Yes && !self.inode.lock().logging.is_live() {
             let mut is_asked = false;
             poll_fn(|context| {
                 if !std::mem::replace(&mut is_asked, true)
@@ -138,6 +143,17 @@ impl File {
             .await;
         }
         result.deliver()
+    }
+
+    /// Brings the file into place before its last handle is closed, if the intent log has records
+    /// of it.
+    async fn bring_into_place(&self, last: Last) -> Result<()> {
+        match &self.shared.log {
+            Some(log) if last == Last::Yes && self.inode.lock().logging.is_live() => {
+                route::Emptied::ask(&self.shared, log, &self.inode).await
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Returns the error of a failed flush of the file.
@@ -166,6 +182,9 @@ impl File {
         table.drop_handle(self.inode.identity);
         drop(table);
         self.shared.finish(&mut after);
+        if let Some(log) = self.shared.log.as_ref().filter(|_| last == Last::Yes) {
+            log.empty_soon(&self.inode);
+        }
         (asked, last)
     }
 

@@ -161,6 +161,7 @@ impl Inode {
         let noted = note(&mut state);
         state.service.take_all_waiting(&mut wakers);
         wakers.extend(state.syncing.take_waiters());
+        wakers.append(&mut state.logging.take_waiters());
         drop(state);
         user_code::wake_all(wakers);
         noted

@@ -123,6 +123,7 @@ pub(crate) fn give_up(inode: &Arc<Inode>, base: &Base, after: &mut After) -> Opt
     effects.uncharged += state.charges.take_owed();
     effects.wakers.append(&mut state.ownership.take_appends());
     effects.wakers.extend(state.syncing.take_waiters());
+    effects.wakers.append(&mut state.logging.take_waiters());
     // Counts the empty cache.
     #[expect(
         clippy::redundant_closure_for_method_calls,

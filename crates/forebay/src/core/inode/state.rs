@@ -9,6 +9,7 @@
 //! | [`Ownership`] | the lease, and the turn to move the end | leases and appends |
 //! | [`Syncing`] | callers that wait for tickets, and the one that leads | `sync/` |
 //! | [`Failures`] | pages that cannot be written, and a panic | completions |
+//! | [`Logging`] | records of the intent log | `logged/` |
 //!
 //! Each part has its own fields, methods and `verify`. Debug builds verify all of them whenever the
 //! lock is released.
@@ -25,6 +26,7 @@ use super::counts::{Charges, Failures};
 use super::record::Account;
 use super::wakers::Wakers;
 use crate::core::base::Base;
+use crate::core::logged::state::Logging;
 use crate::core::sync::lead::Syncing;
 
 /// State of an inode, under its lock.
@@ -37,6 +39,7 @@ pub(crate) struct State {
     pub(crate) ownership: Ownership,
     pub(crate) syncing: Syncing,
     pub(crate) failures: Failures,
+    pub(crate) logging: Logging,
     /// Writes whose latency is measured.
     pub(crate) samples: Samples,
 }
@@ -51,6 +54,7 @@ impl State {
             ownership: Ownership::default(),
             syncing: Syncing::default(),
             failures: Failures::default(),
+            logging: Logging::default(),
             samples: Samples::default(),
         }
     }
@@ -86,9 +90,11 @@ impl State {
         Some((self.cache.entry(), self.account.generation()))
     }
 
-    /// Returns whether a caller waits for the file, or a request of it is in flight.
+    /// Returns whether a caller waits for the file, a request of it is in flight, or the intent log
+    /// has records of it.
     pub(crate) fn is_busy(&self) -> bool {
-        !self.failures.is_interrupted() && (self.cache.has_tickets() || self.cache.in_flight())
+        !self.failures.is_interrupted()
+            && (self.cache.has_tickets() || self.cache.in_flight() || self.logging.is_busy())
     }
 
     /// Returns whether somebody waits for the end of completed writes of the file.

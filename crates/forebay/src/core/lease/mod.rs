@@ -67,6 +67,7 @@ pub(crate) fn begin_break(file: &mut Changing<'_>) {
     file.apply(CachedFile::begin_break);
     assert!(file.cache.is_breaking(), "pages would be kept that another program may change");
     file.ownership.begin_break(clock::instant() + LEASE_BREAK);
+    file.empty_soon();
     file.look();
 }
 
@@ -114,6 +115,11 @@ pub(crate) fn give_up_lease(inode: &Inode, now: Instant) -> GivingUp {
     if state.ownership.holds_end() && !is_late {
         // The append wakes the context.
         return GivingUp::NotBefore(Some(deadline));
+    }
+    if state.logging.is_live() {
+        // Another program could change the file, and a replay would put older bytes over that. The
+        // end of the emptying wakes the context.
+        return GivingUp::NotBefore((!is_late).then_some(deadline));
     }
     if state.cache.break_is_over() || is_late && !state.cache.takes_liberties() {
         state.cache.end_break();

@@ -10,6 +10,7 @@ use forebay_cache::limits::PAGE;
 
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::{File, check_device_end};
+use crate::core::logged::route::PastLog;
 use crate::core::read::file_length;
 use crate::core::slices::Slices;
 use crate::core::wait;
@@ -52,6 +53,7 @@ impl File {
         }
         // No append looks up the end before the size changes.
         let turn = poll_fn(|context| self.poll_append(context)).await;
+        let _past = PastLog::begin(&self.shared, &self.inode).await?;
         let allocated = super::allocate(&self.shared, &self.inode, offset, length).await;
         match allocated.and_then(|allocated| Ok((allocated, self.len()?))) {
             Ok((_allocated, size)) => match end.filter(|end| *end > size) {
@@ -126,6 +128,7 @@ impl File {
         }
         // The end is not moved back meanwhile.
         let _turn = poll_fn(|context| self.poll_append(context)).await;
+        let _past = PastLog::begin(&self.shared, &self.inode).await?;
         let end = offset.saturating_add(length).min(self.len()?);
         let whole = offset.next_multiple_of(PAGE)..end / PAGE * PAGE;
         if whole.is_empty() {
@@ -184,6 +187,7 @@ impl File {
     /// Waits for appends: one that has looked up the end writes there before the length changes.
     async fn set_len_in_turn(&self, length: u64) -> Result<()> {
         let _turn = poll_fn(|context| self.poll_append(context)).await;
+        let _past = PastLog::begin(&self.shared, &self.inode).await?;
         self.ask(TicketKind::SetLength(length)).await
     }
 

@@ -189,6 +189,7 @@ impl<'a> SyncCall<'a> {
                 && !file.service.is_orphaned()
                 && !inode.is_closed()
                 && !shared.is_left()
+                && shared.may_change(file)
                 && file.cache.awaits_only_flushes();
             let bios = if may_lead && file.cache.is_waiting(id) {
                 gather_led(file, shared)

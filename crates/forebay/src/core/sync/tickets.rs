@@ -77,7 +77,9 @@ pub(crate) fn ask_to_close(
     after: &mut After,
 ) -> TicketId {
     inode.change(base, after, |file| {
-        let is_clean = !file.cache.is_dirty() && !file.cache.has_tickets();
+        let is_clean = !file.cache.is_dirty()
+            && !file.cache.has_tickets()
+            && !file.logging.is_live();
         let may_end = is_clean && decide(file, Event::Asked(Leads::May)) == Server::Caller;
         let id = take_ticket(file, request);
         if may_end {
@@ -93,7 +95,7 @@ pub(crate) fn ask_to_close(
 }
 
 /// Takes a ticket. The context does not look for it.
-pub(super) fn take_ticket(file: &mut Changing<'_>, request: TicketKind) -> TicketId {
+pub(crate) fn take_ticket(file: &mut Changing<'_>, request: TicketKind) -> TicketId {
     // A poll of the ticket of an interrupted file returns the error.
     let is_interrupted = file.failures.is_interrupted();
     let id = if is_interrupted { NO_TICKET } else { file.cache.ask(request) };

@@ -12,7 +12,9 @@
 //! the flushes that run at a time. Each file has a result of its own, as from a sync of that file.
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use forebay_block::Errno;
 use forebay_cache::TicketKind;
@@ -23,6 +25,8 @@ use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::File;
 use crate::core::inode::Inode;
 use crate::core::limits::LEAD_PAGES;
+use crate::core::logged::IntentLog;
+use crate::core::logged::route::{Emptied, Tried, note_ordinary, try_record};
 use crate::core::shared::Shared;
 use crate::core::stats::Counters;
 use crate::core::sync::tickets::Ticket;
@@ -98,6 +102,9 @@ impl From<SyncManyError> for Error {
 /// Makes the data of files durable that was accepted before the call. Returns a result for each.
 pub(crate) async fn sync(shared: &Arc<Shared>, files: &[&File]) -> Vec<Result<()>> {
     let checked: Vec<_> = files.iter().map(|file| check(shared, file)).collect();
+    if let Some(log) = &shared.log {
+        return sync_with_log(shared, log, files, checked).await;
+    }
     let inodes: Vec<_> = files
         .iter()
         .zip(&checked)
@@ -121,6 +128,95 @@ pub(crate) async fn sync(shared: &Arc<Shared>, files: &[&File]) -> Vec<Result<()
     }
     assert_eq!(results.len(), files.len(), "a caller would take a file for durable");
     results
+}
+
+/// As [`sync`] in an engine with an intent log. All records go into one batch, or a few. Files that
+/// have to be emptied are emptied together, and the others flushed together.
+async fn sync_with_log(
+    shared: &Arc<Shared>,
+    log: &Arc<IntentLog>,
+    files: &[&File],
+    checked: Vec<Result<()>>,
+) -> Vec<Result<()>> {
+    let tries = files.iter().zip(&checked).map(|(file, checked)| {
+        let inode = &file.inode;
+        checked.is_ok().then(|| {
+            let tried = try_record(shared, log, inode, TicketKind::FlushData);
+            // The first poll of each queues its file.
+            Box::pin(tried)
+        })
+    });
+    let tried = Together::new(tries.collect()).await;
+    let ordinary: Vec<_> = files
+        .iter()
+        .zip(&tried)
+        .filter(|(_, tried)| matches!(tried, Some(Tried::Ordinary)))
+        .map(|(file, _)| &file.inode)
+        .collect();
+    let emptied: Vec<_> = files
+        .iter()
+        .zip(&tried)
+        .map(|(file, tried)| {
+            let is_emptied = matches!(tried, Some(Tried::Emptied));
+            is_emptied.then(|| Emptied::ask(shared, log, &file.inode))
+        })
+        .collect();
+    let flushed =
+        if ordinary.is_empty() { Vec::new() } else { flush(shared, &ordinary).await };
+    let (mut flushed, mut results) = (flushed.into_iter(), Vec::with_capacity(files.len()));
+    for (((file, checked), tried), emptied) in files.iter().zip(checked).zip(tried).zip(emptied) {
+        let result = match (tried, emptied) {
+            (_, Some(emptied)) => emptied.await,
+            (None, _) => {
+                results.push(checked);
+                continue;
+            }
+            (Some(Tried::Failed(error)), _) => Err(error),
+            (Some(Tried::Logged), _) => Ok(()),
+            (Some(Tried::Ordinary | Tried::Emptied), None) => {
+                let flush = flushed.next().expect("each of these files has a ticket");
+                let flushed = flush.await;
+                if flushed.is_ok() {
+                    note_ordinary(shared, log, &file.inode);
+                }
+                flushed
+            }
+        };
+        results.push(file.and_unreported(result));
+    }
+    assert_eq!(results.len(), files.len(), "a caller would take a file for durable");
+    results
+}
+
+/// Future of several futures. It polls all of them before it waits for one.
+struct Together<F: Future>(Vec<(Option<Pin<Box<F>>>, Option<F::Output>)>);
+
+impl<F: Future> Together<F> {
+    fn new(futures: Vec<Option<Pin<Box<F>>>>) -> Self {
+        Self(futures.into_iter().map(|future| (future, None)).collect())
+    }
+}
+
+impl<F: Future> Future for Together<F>
+where
+    F::Output: Unpin,
+{
+    /// The results, in order. `None` for no future.
+    type Output = Vec<Option<F::Output>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        for (future, result) in &mut self.0 {
+            if let Some(pinned) = future
+                && let Poll::Ready(ended) = pinned.as_mut().poll(context)
+            {
+                (*future, *result) = (None, Some(ended));
+            }
+        }
+        if self.0.iter().any(|(future, _)| future.is_some()) {
+            return Poll::Pending;
+        }
+        Poll::Ready(self.0.drain(..).map(|(_, result)| result).collect())
+    }
 }
 
 /// Writes the files out, syncs directories of new files, and begins the flushes.

@@ -12,6 +12,7 @@ use crate::core::direct::plug::plugged_no_more;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::File;
 use crate::core::inode::Inode;
+use crate::core::logged::route::PastLog;
 use crate::core::shared::Shared;
 use crate::core::wait;
 
@@ -110,6 +111,8 @@ impl File {
         self.may_write()?;
         // The end may move, so no append may be in progress.
         let turn = poll_fn(|context| self.poll_append(context)).await;
+        // Bytes that a sync has acknowledged are in place after this, and not dropped.
+        let _past = PastLog::begin(&self.shared, &self.inode).await?;
         let hold = FileHold::new(&self.inode, &self.shared);
         let dropped =
             poll_fn(|context| plugged_no_more(poll_discard(&self.inode, &self.shared, context)))

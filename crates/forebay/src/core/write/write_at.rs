@@ -40,6 +40,10 @@ fn bypass(inode: &Arc<Inode>, shared: &Shared, data: &[u8], offset: u64) -> Resu
     let bytes = offset..offset + data.len() as u64;
     let begun = shared.change(inode, |file| {
         inode.check_whole(file)?;
+        // A replay could put older bytes over those of a write past the log.
+        if file.logging.is_live() {
+            return Ok(None);
+        }
         Ok::<_, Error>(file.apply(|cache, settled| cache.begin_bypass(bytes, settled)))
     });
     let Some(bypass) = begun? else { return Ok(false) };

@@ -1,0 +1,336 @@
+//! Group commit: the thread that writes batches of records.
+//!
+//! ```text
+//! files with waiting syncs --lock each: copy its new pages--> batch --write, flush--> wake callers
+//! ```
+//!
+//! While a batch is being written, files gather for the next one. A record has the newest bytes of
+//! its file, so it serves every sync of the file that was asked for before.
+//!
+//! A file whose page is being copied into comes again once the copy has ended.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Arc, Weak};
+use std::task::{Wake, Waker};
+
+use forebay_cache::limits::PAGE;
+use forebay_cache::{Loggable, LoggedPage};
+use forebay_log::{BLOCK, Batch, FileId, Point, Wall, record};
+
+use super::state::Live;
+use super::{IntentLog, Work};
+use crate::core::context::senders::Message;
+use crate::core::error::{Error, ErrorKind};
+use crate::core::inode::Inode;
+use crate::core::inode::change::Changing;
+use crate::core::intent_log::LogFile;
+use crate::core::lease::holds_lease;
+use crate::core::limits::{LOG_BATCH_BLOCKS, LOG_PAGES, LOG_PROMISE};
+use crate::core::shared::Shared;
+use crate::core::stats::Counters;
+use crate::platform::clock;
+
+/// The thread that writes batches.
+pub(crate) struct Writer {
+    shared: Arc<Shared>,
+    log: Arc<IntentLog>,
+    file: LogFile,
+    batch: Batch,
+    /// The points in front of the batches in the ring, and behind the last one.
+    points: VecDeque<Point>,
+    /// Whether a write has failed, which was reported.
+    has_failed: bool,
+}
+
+/// What became of a file in a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Took {
+    /// A record of it is in the batch.
+    Record,
+    /// It needs none.
+    Nothing,
+}
+
+impl Writer {
+    pub(crate) fn new(shared: &Arc<Shared>, log: &Arc<IntentLog>, file: LogFile) -> Self {
+        let points = [file.ring().next()].into();
+        let (shared, log) = (Arc::clone(shared), Arc::clone(log));
+        Self { shared, log, file, batch: Batch::new(), points, has_failed: false }
+    }
+
+    /// Runs until the log ends.
+    pub(crate) fn run(mut self) {
+        loop {
+            match self.log.wait_for_work() {
+                Work::Files(files) => self.write(files),
+                Work::Look => self.look(),
+                Work::End => return self.end(),
+            }
+        }
+    }
+
+    /// Writes a batch with records of files, and ends the syncs that wait for it.
+    fn write(&mut self, files: Vec<Arc<Inode>>) {
+        self.make_room();
+        self.batch.clear();
+        let mut taken = Vec::with_capacity(files.len());
+        for inode in files {
+            let took = inode.catch(|| {
+                let (shared, inode) = (Arc::clone(&self.shared), Arc::clone(&inode));
+                shared.change(&inode, |file| self.take(file))
+            });
+            if took == Some(Took::Record) {
+                taken.push(inode);
+            }
+        }
+        if taken.is_empty() {
+            return;
+        }
+        let promise = self.next_promise();
+        let written = self.file.append(&mut self.batch, promise);
+        self.points.push_back(self.file.ring().next());
+        Counters::add(&self.log.numbers.batches, 1);
+        match &written {
+            Ok(_) => self.note_ring(),
+            Err(error) => self.fail(error),
+        }
+        for inode in taken {
+            inode.catch(|| {
+                self.shared.change(&inode, |file| {
+                    match written {
+                        Ok(_) => file.logging.end_record(),
+                        Err(_) => {
+                            file.cache.forget_records();
+                            file.logging.refuse();
+                        }
+                    }
+                    end_waits(file);
+                });
+            });
+        }
+    }
+
+    /// Copies the new pages of a file into the batch, under its lock.
+    fn take(&mut self, file: &mut Changing<'_>) -> Took {
+        if !file.logging.leave_queue() {
+            return Took::Nothing;
+        }
+        let inode = Arc::clone(file.inode());
+        let may_log = self.log.is_open()
+            && file.logging.may_log()
+            && !file.failures.is_interrupted()
+            && !file.ownership.is_breaking()
+            && holds_lease(&inode, file);
+        let loggable = if may_log { file.cache.may_log(LOG_PAGES) } else { Loggable::No };
+        let name = file.logging.name();
+        match (loggable, name) {
+            (Loggable::Yes(pages), Some((id, path))) => {
+                self.take_pages(file, &inode, pages as usize, &(id, path))
+            }
+            (Loggable::Busy, Some(_)) => {
+                // The end of the copy wakes it.
+                let again = Again { log: Arc::downgrade(&self.log), inode: Arc::downgrade(&inode) };
+                file.service.wait_for_turn(Waker::from(Arc::new(again)));
+                Took::Nothing
+            }
+            _ => {
+                file.logging.refuse();
+                end_waits(file);
+                Took::Nothing
+            }
+        }
+    }
+
+    fn take_pages(
+        &mut self,
+        file: &mut Changing<'_>,
+        inode: &Arc<Inode>,
+        pages: usize,
+        (id, path): &(FileId, Vec<u8>),
+    ) -> Took {
+        // As if each page were a range of its own.
+        let apart = vec![0..PAGE; pages];
+        let most = if pages > 0 { record::size(path, &apart) } else { 0 };
+        let blocks = self.batch.blocks() + most.div_ceil(BLOCK) as u64;
+        if self.batch.records() > 0 && blocks > LOG_BATCH_BLOCKS {
+            // It is in the next batch.
+            file.logging.queue_again();
+            self.log.queue(inode);
+            return Took::Nothing;
+        }
+        let first = file.logging.first_live();
+        let sequence = self.file.ring().next().sequence;
+        let has_room = self.file.ring().place(blocks).is_some();
+        if !has_room || !self.log.note_live(inode, first, sequence) {
+            file.logging.refuse();
+            end_waits(file);
+            return Took::Nothing;
+        }
+        let pages = file.cache.snapshot();
+        let ranges = ranges_of(&pages);
+        if ranges.is_empty() {
+            // Earlier records, which are durable, have all of its bytes.
+            self.log.note_emptied(inode, first.or(Some(sequence)), first);
+            file.logging.take_record(None);
+            file.logging.end_record();
+            end_waits(file);
+            return Took::Nothing;
+        }
+        assert!(record::size(path, &ranges) <= most, "the ring may have no room for the batch");
+        let mut data = self.batch.add(id, path, &ranges);
+        let bytes = data.len() as u64;
+        for page in &pages {
+            let (part, rest) = data.split_at_mut(page.length);
+            self.shared.pool.read(page.frame, part);
+            data = rest;
+        }
+        debug_assert!(data.is_empty(), "a record would have bytes that nobody wrote");
+        file.logging.take_record(Some(Live { sequence, bytes }));
+        Counters::add(&self.log.numbers.bytes, bytes);
+        Took::Record
+    }
+
+    /// Frees the blocks of dead records if they are worth the write of a head.
+    fn make_room(&mut self) {
+        if self.has_failed {
+            return self.restart();
+        }
+        let next = self.file.ring().next();
+        let first = self.log.first_live().unwrap_or(next.sequence);
+        while self.points.len() > 1 && self.points[1].sequence <= first {
+            self.points.pop_front();
+        }
+        let start = self.points[0];
+        let freed = start.position - self.file.ring().start().position;
+        let ring = self.file.ring();
+        if freed == 0 || freed * 8 < ring.blocks() && ring.used() * 2 < ring.blocks() {
+            return;
+        }
+        let promise = self.next_promise();
+        self.advance(start, promise);
+    }
+
+    fn advance(&mut self, start: Point, promise: Wall) {
+        match self.file.advance(start, promise) {
+            Ok(()) => self.note_ring(),
+            Err(error) => self.fail(&error),
+        }
+    }
+
+    /// Makes a log whose write has failed usable again, once no record is live.
+    fn restart(&mut self) {
+        if self.log.first_live().is_some() {
+            return;
+        }
+        let (end, promise) = (self.file.ring().next(), self.next_promise());
+        match self.file.restart(end, promise) {
+            Ok(()) => {
+                self.points = [self.file.ring().next()].into();
+                self.has_failed = false;
+                self.note_ring();
+            }
+            Err(error) => tracing::warn!(%error, "could not empty the intent log"),
+        }
+    }
+
+    fn look(&mut self) {
+        self.make_room();
+        let is_near = self.file.promise().0 - clock::wall() < LOG_PROMISE.as_nanos() as i64 / 2;
+        if is_near && !self.has_failed && self.log.first_live().is_some() {
+            let (start, promise) = (self.file.ring().start(), self.next_promise());
+            self.advance(start, promise);
+        }
+    }
+
+    fn next_promise(&self) -> Wall {
+        Wall(clock::wall() + LOG_PROMISE.as_nanos() as i64)
+    }
+
+    fn note_ring(&self) {
+        let was_over = !self.log.may_change();
+        self.log.note_ring(&self.file, self.has_failed);
+        if was_over && self.log.first_live().is_some() {
+            // They may hold writes back.
+            self.shared.send(Message::Look);
+        }
+    }
+
+    /// Leaves an empty log behind if no record is live.
+    fn end(mut self) {
+        if self.log.first_live().is_none() {
+            let (end, promise) = (self.file.ring().next(), self.next_promise());
+            let is_empty = self.file.ring().used() == 0 && !self.file.is_uncertain();
+            let ended = if is_empty { Ok(()) } else { self.file.restart(end, promise) };
+            if let Err(error) = ended {
+                tracing::warn!(%error, "could not empty the intent log; its records are dead");
+            }
+        }
+    }
+
+    /// Lets nothing be logged before all files are emptied and the log is restarted.
+    fn fail(&mut self, error: &std::io::Error) {
+        let is_reported = std::mem::replace(&mut self.has_failed, true);
+        self.note_ring();
+        if !is_reported {
+            let cause = error.raw_os_error().map_or_else(
+                || std::io::Error::other(error.to_string()),
+                std::io::Error::from_raw_os_error,
+            );
+            let what = "could not write the intent log; syncs write and flush their files instead";
+            let error = Error::new(ErrorKind::at_device(&cause), what).at_path(self.file.path());
+            self.shared.report(&error.because(cause));
+        }
+    }
+}
+
+/// Wakes the callers whose waits for the log have ended.
+pub(super) fn end_waits(file: &mut Changing<'_>) {
+    let mut wakers = Vec::new();
+    file.logging.take_ended(&mut wakers);
+    file.wakers().append(&mut wakers);
+}
+
+/// Returns the ranges of bytes of some pages, in order. Pages that touch are one range.
+fn ranges_of(pages: &[LoggedPage]) -> Vec<Range<u64>> {
+    let mut ranges: Vec<Range<u64>> = Vec::new();
+    for LoggedPage { page, length, .. } in pages {
+        let (start, end) = (page * PAGE, page * PAGE + *length as u64);
+        match ranges.last_mut() {
+            Some(last) if last.end == start => last.end = end,
+            _ => ranges.push(start..end),
+        }
+    }
+    ranges
+}
+
+/// Waker that queues a file again.
+struct Again {
+    log: Weak<IntentLog>,
+    inode: Weak<Inode>,
+}
+
+impl Wake for Again {
+    fn wake(self: Arc<Self>) {
+        if let (Some(log), Some(inode)) = (self.log.upgrade(), self.inode.upgrade())
+            && inode.catch(|| inode.lock().logging.queue_again()).unwrap_or(false)
+        {
+            log.queue(&inode);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_block::Frame;
+
+    use super::*;
+
+    #[test]
+    fn pages_that_touch_are_one_range_and_the_last_one_ends_with_the_file() {
+        let page = |page, length| LoggedPage { page, frame: Frame(0), length };
+        let pages = [page(1, 4096), page(2, 4096), page(5, 100)];
+        assert_eq!(ranges_of(&pages), [4096..12288, 20480..20580]);
+        assert_eq!(ranges_of(&[]), []);
+    }
+}

@@ -1,0 +1,194 @@
+//! The thread that brings files into place, so that their records are no longer needed.
+//!
+//! ```text
+//! for some files at a time:
+//!   1. FlushData tickets of all: their contexts write the pages and flush
+//!   2. each mark moves behind the last record that step 1 covers
+//!   3. FlushAll tickets of all: an fdatasync need not cover an attribute
+//!   4. the records are dead, and waiting callers continue
+//! ```
+//!
+//! Both flushes are the engine's own. The kernel reports the error of a device once to a
+//! descriptor, and this way the file gets it.
+//!
+//! A file gets its first mark in the same way: until then it has no records.
+//!
+//! If a step fails, mark and records stay. The next sync of the file tries again, and returns the
+//! error.
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::sync::Arc;
+
+use forebay_block::Errno;
+use forebay_cache::TicketKind;
+use forebay_log::{Counts, FileId, Mark, Wall};
+
+use super::IntentLog;
+use super::batches::end_waits;
+use super::state::Emptying;
+use crate::core::error::{Error, Result};
+use crate::core::inode::Inode;
+use crate::core::intent_log::marks::file_id;
+use crate::core::shared::Shared;
+use crate::core::stats::Counters;
+use crate::core::sync::tickets::{Ticket, take_ticket};
+use crate::core::wait;
+use crate::platform::files;
+
+/// The identity and the path of a file, for records.
+type Name = (FileId, Vec<u8>);
+
+/// Emptying of one file.
+struct Job {
+    inode: Arc<Inode>,
+    emptying: Emptying,
+    /// Identity and path; `None` if the file cannot be logged.
+    result: std::result::Result<Option<Name>, Errno>,
+}
+
+/// Runs the thread until the log ends.
+pub(crate) fn run(shared: &Arc<Shared>, log: &Arc<IntentLog>) {
+    loop {
+        let files = log.wait_to_empty();
+        if files.is_empty() {
+            return;
+        }
+        empty(shared, log, files);
+    }
+}
+
+fn empty(shared: &Arc<Shared>, log: &IntentLog, files: Vec<Arc<Inode>>) {
+    let mut jobs = Vec::with_capacity(files.len());
+    let mut flushes = Vec::with_capacity(files.len());
+    for inode in files {
+        let begun = inode.catch(|| begin(shared, log, &inode)).flatten();
+        let Some((emptying, flush)) = begun else { continue };
+        flushes.push(flush);
+        jobs.push(Job { inode, emptying, result: Ok(None) });
+    }
+    for (job, flush) in jobs.iter_mut().zip(flushes) {
+        let flushed = wait::drive(flush);
+        job.result = flushed.map_err(|error| errno_of(&error)).and_then(|()| mark(log, job));
+    }
+    let is_marked = |job: &Job| matches!(job.result, Ok(Some(_)));
+    let all: Vec<_> = jobs
+        .iter()
+        .map(|job| is_marked(job).then(|| Ticket::ask(&job.inode, shared, TicketKind::FlushAll)))
+        .collect();
+    for (job, flush) in jobs.into_iter().zip(all) {
+        let flushed = flush.map_or(Ok(()), wait::drive).map_err(|error| errno_of(&error));
+        let result = job.result.and_then(|name| flushed.map(|()| name));
+        end(shared, log, &job.inode, job.emptying, result);
+    }
+}
+
+/// Begins to empty a file. Returns `None` if there is nothing to do.
+fn begin(shared: &Arc<Shared>, log: &IntentLog, inode: &Arc<Inode>) -> Option<(Emptying, Ticket)> {
+    let begun = shared.change(inode, |file| {
+        if file.logging.is_emptying() || !file.logging.is_busy() {
+            return None;
+        }
+        let emptying = file.logging.begin_emptying(log.next_sequence());
+        let id = take_ticket(file, TicketKind::FlushData);
+        file.look();
+        Some((emptying, id))
+    });
+    begun.map(|(emptying, id)| (emptying, Ticket::new(Arc::clone(inode), id)))
+}
+
+/// Moves the mark of a file whose bytes are in place and flushed. It is not durable yet.
+fn mark(log: &IntentLog, job: &Job) -> std::result::Result<Option<Name>, Errno> {
+    let errno = |error: std::io::Error| error.raw_os_error().map_or(Errno::IO, Errno);
+    let Job { inode, emptying, .. } = job;
+    let known = inode.catch(|| inode.lock().logging.name()).flatten();
+    let name = match known {
+        Some(name) => name,
+        None => match log.name_of(inode) {
+            Ok(Some(name)) => name,
+            _ => return Ok(None),
+        },
+    };
+    let counts = Counts::From(emptying.counts_from);
+    let mark = Mark { log: log.id, file: name.0, counts, promise: Wall::default() };
+    match inode.file.set_log_mark(&mark.encode()) {
+        Ok(()) => Ok(Some(name)),
+        Err(error) if emptying.marks => {
+            tracing::debug!(path = %inode.path.display(), %error, "the file cannot be logged");
+            Ok(None)
+        }
+        Err(error) => Err(errno(error)),
+    }
+}
+
+impl IntentLog {
+    /// Returns identity and path of a file that may be logged: a regular file below the directory
+    /// of the log, under a lease that counts.
+    fn name_of(&self, inode: &Inode) -> std::io::Result<Option<Name>> {
+        let is_possible = inode.needs_lease
+            && inode.fixed_size.is_none()
+            && inode.identity.device == self.device
+            && inode.file.has_lease();
+        if !is_possible {
+            return Ok(None);
+        }
+        // Recovery finds files by walking the directory, without links.
+        let path = files::path_of(&inode.file)?;
+        if !path.starts_with(&self.directory) {
+            return Ok(None);
+        }
+        Ok(Some((file_id(&inode.file)?, path.as_os_str().as_bytes().to_vec())))
+    }
+}
+
+fn end(
+    shared: &Arc<Shared>,
+    log: &IntentLog,
+    inode: &Arc<Inode>,
+    emptying: Emptying,
+    result: std::result::Result<Option<Name>, Errno>,
+) {
+    match &result {
+        Ok(_) => Counters::add(&log.numbers.emptied, 1),
+        Err(errno) => tracing::warn!(
+            path = %inode.path.display(),
+            errno = errno.0,
+            "the file could not be brought into place; its records stay in the intent log"
+        ),
+    }
+    inode.catch(|| {
+        shared.change(inode, |file| {
+            let before = file.logging.first_live();
+            file.logging.end_emptying(emptying, result);
+            log.note_emptied(inode, before, file.logging.first_live());
+            end_waits(file);
+            // It may be closed, or its lease released.
+            file.look();
+        });
+    });
+}
+
+fn errno_of(error: &Error) -> Errno {
+    error.os_error().map_or(Errno::IO, Errno)
+}
+
+/// Empties all files, and lets nothing be logged from now on. Waits until `deadline`.
+///
+/// # Errors
+/// Of the first file that could not be emptied; its records stay.
+pub(crate) fn empty_all(
+    shared: &Arc<Shared>,
+    log: &Arc<IntentLog>,
+    deadline: Option<std::time::Instant>,
+) -> Result<()> {
+    let files = log.close();
+    // All of them are queued before the first wait.
+    let waits: Vec<_> =
+        files.iter().map(|inode| super::route::Emptied::ask(shared, log, inode)).collect();
+    let mut result = Ok(());
+    for (inode, wait) in files.iter().zip(waits) {
+        let emptied = wait::block_on_until(wait, deadline);
+        let emptied = emptied.unwrap_or_else(|| Err(Error::late(&inode.path)));
+        result = result.and(emptied);
+    }
+    result
+}

@@ -1,0 +1,401 @@
+//! The engine's use of the intent log of a directory: small syncs become records of the log, and
+//! the files are written in place later.
+//!
+//! ```text
+//!                    +-- ordinary: writes in place, flush                 no live records
+//! sync --route.rs----+-- record: queue --> batches.rs: copy, write, flush  the file is marked
+//!                    +-- emptied: queue --> emptying.rs                    live records, no record
+//!
+//! emptying: write in place -> flush -> move the mark -> flush -> the records are dead
+//! ```
+//!
+//! Two threads belong to a log. One writes batches, the other empties files. A writeback context
+//! waits for neither of them, and a caller of a sync may wait for both. The emptying thread waits
+//! for contexts, as a caller of a sync does.
+//!
+//! - [`state`]: the part of a file. The page of [`state::Logging`] has the rules.
+//! - [`route`]: the way of a sync. `batches`: group commit. `emptying`: files are brought into
+//!   place.
+//!
+//! The format, the file and the recovery are in `intent_log` and in the crate `forebay-log`.
+
+pub(crate) mod batches;
+pub(crate) mod emptying;
+pub(crate) mod route;
+pub(crate) mod state;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use forebay_log::LogId;
+
+use self::batches::Writer;
+use crate::core::base::{LogUse, OpenLog};
+use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::inode::Inode;
+use crate::core::intent_log::LogFile;
+use crate::core::limits::{
+    LOG_EMPTY_AFTER, LOG_EMPTY_FILES, LOG_FLUSH, LOG_PROMISE_LEFT, LOG_RETRY,
+};
+use crate::core::shared::Shared;
+use crate::core::space::volume::Volume;
+use crate::core::threads::{ThreadGuard, ThreadsEnd};
+use crate::platform::sync::{Condvar, Mutex};
+use crate::platform::{clock, thread};
+
+/// The log of a directory, as all threads of the engine see it.
+#[derive(Debug)]
+pub(crate) struct IntentLog {
+    directory: PathBuf,
+    /// Device of its file system.
+    device: u64,
+    id: LogId,
+    how: LogUse,
+    /// Blocks of its ring.
+    blocks: u64,
+    /// End of the time in which logged files may be changed in place, in nanoseconds since 1970.
+    promise: AtomicI64,
+    queues: Mutex<Queues>,
+    /// Notified when the thread of the batches has something to do.
+    has_work: Condvar,
+    /// Notified when the thread that empties files has something to do.
+    has_files: Condvar,
+    pub(crate) numbers: Numbers,
+    /// Reports the end of both threads.
+    ended: Arc<ThreadsEnd>,
+    /// Taken by the threads.
+    guard: Mutex<Option<ThreadGuard>>,
+}
+
+/// Counters of a log.
+#[derive(Debug, Default)]
+pub(crate) struct Numbers {
+    /// Syncs that were logged.
+    pub(crate) syncs: AtomicU64,
+    /// Batches written.
+    pub(crate) batches: AtomicU64,
+    /// Bytes of files in records.
+    pub(crate) bytes: AtomicU64,
+    /// Emptyings that ended well.
+    pub(crate) emptied: AtomicU64,
+}
+
+/// Work of the two threads.
+#[derive(Debug)]
+struct Queues {
+    /// Files with syncs that wait for a record, in order of arrival.
+    to_log: Vec<Arc<Inode>>,
+    /// Files to empty for a caller, in order of arrival.
+    to_empty: VecDeque<Arc<Inode>>,
+    /// Files with live records, by the oldest one and their number.
+    live: BTreeMap<(u64, u32), LiveFile>,
+    /// Number of the next batch, or of the one that is being filled.
+    next: u64,
+    /// Blocks of the ring in use.
+    used: u64,
+    /// A write of the log has failed: nothing is logged before the log is empty.
+    has_failed: bool,
+    /// Nothing is logged from now on.
+    is_closed: bool,
+    /// The threads end once they have nothing to do.
+    is_ending: bool,
+    /// The thread of the batches looks at the space of the ring.
+    is_look_due: bool,
+}
+
+#[derive(Debug)]
+struct LiveFile {
+    inode: Arc<Inode>,
+    /// When its oldest live record was made.
+    since: Instant,
+    /// When it was last chosen to be emptied.
+    tried: Option<Instant>,
+}
+
+impl LiveFile {
+    fn new(inode: &Arc<Inode>) -> Self {
+        Self { inode: Arc::clone(inode), since: clock::instant(), tried: None }
+    }
+}
+
+/// Work for the thread of the batches.
+#[derive(Debug)]
+enum Work {
+    /// Files with syncs that wait.
+    Files(Vec<Arc<Inode>>),
+    /// Space may be free, the promise nears its end, or a failed log may be empty.
+    Look,
+    End,
+}
+
+impl IntentLog {
+    pub(crate) fn new(opened: &OpenLog) -> Self {
+        let OpenLog { file, directory, how } = opened;
+        let ring = file.ring();
+        let queues = Queues {
+            to_log: Vec::new(),
+            to_empty: VecDeque::new(),
+            live: BTreeMap::new(),
+            next: ring.next().sequence,
+            used: ring.used(),
+            has_failed: false,
+            is_closed: false,
+            is_ending: false,
+            is_look_due: false,
+        };
+        let (ended, guard) = ThreadsEnd::new();
+        Self {
+            ended,
+            guard: Mutex::new(Some(guard)),
+            directory: directory.clone(),
+            device: file.file().identity().device,
+            id: file.id(),
+            how: *how,
+            blocks: ring.blocks(),
+            promise: AtomicI64::new(file.promise().0),
+            queues: Mutex::new(queues),
+            has_work: Condvar::default(),
+            has_files: Condvar::default(),
+            numbers: Numbers::default(),
+        }
+    }
+
+    /// Returns whether logging a sync of a file of this file system is worth it.
+    pub(crate) fn is_worth(&self, volume: &Volume) -> bool {
+        self.is_forced() || volume.price().flush >= LOG_FLUSH
+    }
+
+    /// Returns whether syncs may be logged now.
+    pub(crate) fn is_open(&self) -> bool {
+        let queues = self.queues.lock();
+        !queues.has_failed && !queues.is_closed && queues.used * 4 <= self.blocks * 3
+    }
+
+    /// Returns whether files with live records may be changed in place now.
+    pub(crate) fn may_change(&self) -> bool {
+        clock::wall() < self.promise.load(Ordering::Acquire)
+    }
+
+    /// Enters a file whose syncs wait for a record.
+    pub(crate) fn queue(&self, inode: &Arc<Inode>) {
+        let mut queues = self.queues.lock();
+        queues.to_log.push(Arc::clone(inode));
+        drop(queues);
+        self.has_work.notify_one();
+    }
+
+    /// Enters a file that has to be emptied.
+    pub(crate) fn queue_to_empty(&self, inode: &Arc<Inode>) {
+        let mut queues = self.queues.lock();
+        queues.to_empty.push_back(Arc::clone(inode));
+        drop(queues);
+        self.has_files.notify_one();
+    }
+
+    /// Notes a record of a file, whose oldest live record was `first`. The file is locked. Returns
+    /// false if nothing may be logged any more.
+    fn note_live(&self, inode: &Arc<Inode>, first: Option<u64>, sequence: u64) -> bool {
+        let mut queues = self.queues.lock();
+        if queues.is_closed || queues.has_failed {
+            return false;
+        }
+        if first.is_some() {
+            return true;
+        }
+        let is_first = queues.live.is_empty();
+        queues.live.insert((sequence, inode.target.0), LiveFile::new(inode));
+        drop(queues);
+        if is_first {
+            // It sleeps without a deadline.
+            self.has_files.notify_one();
+        }
+        true
+    }
+
+    /// Notes that a file was emptied, whose oldest live record was `before` and is `first` now.
+    fn note_emptied(&self, inode: &Arc<Inode>, before: Option<u64>, first: Option<u64>) {
+        if before == first {
+            return;
+        }
+        let mut queues = self.queues.lock();
+        if let Some(before) = before {
+            let removed = queues.live.remove(&(before, inode.target.0));
+            assert!(removed.is_some(), "space of live records would be used again");
+        }
+        if let Some(first) = first {
+            queues.live.insert((first, inode.target.0), LiveFile::new(inode));
+        }
+        queues.is_look_due |= queues.has_failed || queues.used * 4 > self.blocks;
+        let is_look_due = queues.is_look_due;
+        drop(queues);
+        if is_look_due {
+            self.has_work.notify_one();
+        }
+    }
+
+    /// Returns a number that no record of a file without live records has yet, and that none of its
+    /// later ones is below.
+    fn next_sequence(&self) -> u64 {
+        self.queues.lock().next
+    }
+
+    /// Notes the state of the ring, and whether a write of it has failed.
+    fn note_ring(&self, file: &LogFile, has_failed: bool) {
+        let ring = file.ring();
+        self.promise.store(file.promise().0, Ordering::Release);
+        let mut queues = self.queues.lock();
+        queues.next = ring.next().sequence;
+        queues.used = ring.used();
+        queues.has_failed = has_failed;
+        let has_files = has_failed || queues.is_half_full(self.blocks);
+        drop(queues);
+        if has_files {
+            self.has_files.notify_one();
+        }
+    }
+
+    /// Returns the oldest live sequence number.
+    fn first_live(&self) -> Option<u64> {
+        self.queues.lock().live.first_key_value().map(|((first, _), _)| *first)
+    }
+
+    /// Lets no more syncs be logged. Returns the files with live records.
+    pub(crate) fn close(&self) -> Vec<Arc<Inode>> {
+        let mut queues = self.queues.lock();
+        queues.is_closed = true;
+        let files = queues.live.values().map(|live| Arc::clone(&live.inode)).collect();
+        drop(queues);
+        self.has_work.notify_one();
+        files
+    }
+
+    /// Starts both threads.
+    ///
+    /// # Errors
+    /// `Io` if one could not be started.
+    pub(crate) fn start(self: &Arc<Self>, shared: &Arc<Shared>, file: LogFile) -> Result<()> {
+        let guard = self.guard.lock().take().expect("a log is started once");
+        let not_started = |error| {
+            self.end(None);
+            Error::new(ErrorKind::Io, "could not start a thread of the intent log").because(error)
+        };
+        let (writer, of_writer) = (Writer::new(shared, self, file), guard.clone());
+        let write = move || {
+            writer.run();
+            drop(of_writer);
+        };
+        thread::spawn("forebay-log", write).map_err(not_started)?;
+        let (shared, log) = (Arc::clone(shared), Arc::clone(self));
+        let empty = move || {
+            emptying::run(&shared, &log);
+            drop(guard);
+        };
+        thread::spawn("forebay-empty", empty).map_err(not_started)
+    }
+
+    /// Ends the threads once they have nothing to do. Returns false if that is not before the
+    /// deadline.
+    pub(crate) fn end(&self, deadline: Option<Instant>) -> bool {
+        let mut queues = self.queues.lock();
+        queues.is_ending = true;
+        drop(queues);
+        self.has_work.notify_all();
+        self.has_files.notify_all();
+        self.ended.wait(deadline)
+    }
+
+    fn is_forced(&self) -> bool {
+        self.how == LogUse::Always
+    }
+
+    /// Waits for work of the batches.
+    fn wait_for_work(&self) -> Work {
+        let mut queues = self.queues.lock();
+        loop {
+            if !queues.to_log.is_empty() {
+                return Work::Files(std::mem::take(&mut queues.to_log));
+            }
+            if std::mem::take(&mut queues.is_look_due) {
+                return Work::Look;
+            }
+            if queues.is_ending {
+                return Work::End;
+            }
+            // Without live records there is no promise to keep.
+            let is_due = queues.has_failed || !queues.live.is_empty();
+            let deadline = is_due.then(|| {
+                if queues.has_failed {
+                    return clock::instant() + LOG_RETRY;
+                }
+                let left = self.promise.load(Ordering::Acquire) - clock::wall();
+                let left = Duration::from_nanos(left.max(0).unsigned_abs());
+                clock::instant() + left.saturating_sub(LOG_PROMISE_LEFT).max(LOG_RETRY)
+            });
+            let (guard, is_late) = self.has_work.wait_until(queues, deadline);
+            queues = guard;
+            if is_late {
+                return Work::Look;
+            }
+        }
+    }
+
+    /// Waits for files to empty. Returns none once the log ends.
+    fn wait_to_empty(&self) -> Vec<Arc<Inode>> {
+        let mut queues = self.queues.lock();
+        loop {
+            let asked = queues.to_empty.len().min(LOG_EMPTY_FILES);
+            let files: Vec<_> = queues.to_empty.drain(..asked).collect();
+            if !files.is_empty() {
+                return files;
+            }
+            if queues.is_ending {
+                return Vec::new();
+            }
+            let now = clock::instant();
+            let files = queues.due(now, self.blocks);
+            if !files.is_empty() {
+                return files;
+            }
+            let oldest = queues.live.values().map(|live| live.since).min();
+            let deadline = oldest.map(|since| match queues.is_urgent(self.blocks) {
+                true => now + LOG_RETRY,
+                false => (since + LOG_EMPTY_AFTER).max(now + LOG_RETRY),
+            });
+            queues = self.has_files.wait_until(queues, deadline).0;
+        }
+    }
+}
+
+impl Queues {
+    fn is_half_full(&self, blocks: u64) -> bool {
+        self.used * 2 >= blocks
+    }
+
+    fn is_urgent(&self, blocks: u64) -> bool {
+        self.has_failed || self.is_half_full(blocks)
+    }
+
+    /// Returns files to empty without being asked: all after a failed write, those of the older
+    /// half if half of the ring is in use, and those whose records are old.
+    fn due(&mut self, now: Instant, blocks: u64) -> Vec<Arc<Inode>> {
+        let Some(((oldest, _), _)) = self.live.first_key_value() else { return Vec::new() };
+        let middle = oldest + self.next.saturating_sub(*oldest) / 2;
+        let (is_half_full, has_failed) = (self.is_half_full(blocks), self.has_failed);
+        let is_due = |(first, _): &(u64, u32), live: &LiveFile| {
+            let age = |since: Instant| now.saturating_duration_since(since);
+            let is_old = age(live.since) >= LOG_EMPTY_AFTER;
+            let was_tried = live.tried.is_some_and(|tried| age(tried) < LOG_RETRY);
+            !was_tried && (is_old || has_failed || is_half_full && *first <= middle)
+        };
+        let live = self.live.iter_mut().filter(|(key, live)| is_due(key, live));
+        live.take(LOG_EMPTY_FILES)
+            .map(|(_, live)| {
+                live.tried = Some(now);
+                Arc::clone(&live.inode)
+            })
+            .collect()
+    }
+}

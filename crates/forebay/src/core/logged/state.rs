@@ -1,0 +1,322 @@
+//! The part of an open file that the intent log needs, under the file's lock.
+//!
+//! ```text
+//! Plain --small syncs--> Marking --mark durable--> Marked: its syncs may be logged
+//!
+//! record taken: live --emptied (in place, flush, mark, flush)--> dead
+//! ```
+//!
+//! A record is *live* from the moment its bytes are copied. While a file has live records, no
+//! flush of it makes its syncs return: it is emptied instead. A record that is taken later than a
+//! sync was asked for holds every byte that was accepted before, so a replay of it makes no byte
+//! of that sync older.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+
+use forebay_block::Errno;
+use forebay_log::FileId;
+
+/// Relation of a file to the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stage {
+    /// Its syncs are ordinary. The number of those that ended well.
+    Plain(u32),
+    /// Its mark is being made durable.
+    Marking,
+    /// Its syncs may be logged.
+    Marked,
+    /// It cannot be logged.
+    Never,
+}
+
+impl Default for Stage {
+    fn default() -> Self {
+        Self::Plain(0)
+    }
+}
+
+/// Record that is not known to be dead.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Live {
+    pub(crate) sequence: u64,
+    pub(crate) bytes: u64,
+}
+
+/// Something that a caller waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Awaited {
+    /// The record for the request with this number.
+    Record(u64),
+    /// The emptying with this number, or a later one.
+    Emptying(u64),
+}
+
+/// The end of a wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    /// The bytes are durable in the log.
+    Logged,
+    /// The sync cannot be logged.
+    Refused,
+    /// The file is emptied.
+    Emptied,
+    /// The file could not be emptied.
+    NotEmptied(Errno),
+}
+
+/// An emptying that has begun.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Emptying {
+    /// The first sequence number that counts after it.
+    pub(crate) counts_from: u64,
+    /// Whether it gives the file its first mark.
+    pub(crate) marks: bool,
+}
+
+/// The part of a file in the intent log. Without a log it takes no memory.
+#[derive(Debug, Default)]
+pub(crate) struct Logging(Option<Box<Parts>>);
+
+#[derive(Debug, Default)]
+struct Parts {
+    stage: Stage,
+    /// Identity and path for records, once the file is marked.
+    name: Option<(FileId, Vec<u8>)>,
+    live: VecDeque<Live>,
+    /// Numbers of requests for a record: asked for, taken into a batch, durable, refused.
+    asked: u64,
+    taken: u64,
+    logged: u64,
+    refused: u64,
+    is_queued: bool,
+    /// Numbers of emptyings: begun and ended; and the error of the last one.
+    begun: u64,
+    ended: u64,
+    failure: Option<Errno>,
+    is_emptying_asked: bool,
+    /// Calls in progress that change the file past the log.
+    holds: u32,
+    waiters: Vec<(Awaited, Waker)>,
+}
+
+impl Logging {
+    fn parts(&mut self) -> &mut Parts {
+        self.0.get_or_insert_default()
+    }
+
+    /// Returns whether the file has records that are not known to be dead.
+    #[inline]
+    pub(crate) fn is_live(&self) -> bool {
+        self.0.as_ref().is_some_and(|parts| !parts.live.is_empty())
+    }
+
+    /// Returns whether the file is being emptied, or will be, or has live records: it stays open.
+    #[inline]
+    pub(crate) fn is_busy(&self) -> bool {
+        self.0.as_ref().is_some_and(|parts| {
+            !parts.live.is_empty()
+                || parts.is_emptying_asked
+                || parts.begun > parts.ended
+                || parts.is_queued
+        })
+    }
+
+    /// Returns the sequence number of the oldest live record.
+    pub(crate) fn first_live(&self) -> Option<u64> {
+        self.0.as_ref().and_then(|parts| Some(parts.live.front()?.sequence))
+    }
+
+    pub(crate) fn stage(&self) -> Stage {
+        self.0.as_ref().map_or(Stage::default(), |parts| parts.stage)
+    }
+
+    pub(crate) fn set_stage(&mut self, stage: Stage) {
+        self.parts().stage = stage;
+    }
+
+    /// Returns identity and path for records.
+    pub(crate) fn name(&self) -> Option<(FileId, Vec<u8>)> {
+        self.0.as_ref().and_then(|parts| parts.name.clone())
+    }
+
+    /// Returns whether syncs may be logged, as far as this part is concerned.
+    pub(crate) fn may_log(&self) -> bool {
+        let may = |parts: &Parts| {
+            parts.stage == Stage::Marked && parts.holds == 0 && parts.failure.is_none()
+        };
+        self.0.as_ref().is_some_and(|parts| may(parts))
+    }
+
+    /// Returns whether an emptying is in progress.
+    pub(crate) fn is_emptying(&self) -> bool {
+        self.0.as_ref().is_some_and(|parts| parts.begun > parts.ended)
+    }
+
+    /// Keeps the file from being logged until [`Logging::end_hold`].
+    pub(crate) fn hold(&mut self) {
+        self.parts().holds += 1;
+    }
+
+    pub(crate) fn end_hold(&mut self) {
+        let parts = self.parts();
+        parts.holds = parts.holds.checked_sub(1).expect("a hold ends once");
+    }
+
+    // Records
+
+    /// Asks for a record. Returns what to wait for, and whether the file has to be queued.
+    pub(crate) fn ask_for_record(&mut self) -> (Awaited, bool) {
+        let parts = self.parts();
+        parts.asked += 1;
+        (Awaited::Record(parts.asked), !std::mem::replace(&mut parts.is_queued, true))
+    }
+
+    /// Enters the file in the queue again. Returns false if it is there.
+    pub(crate) fn queue_again(&mut self) -> bool {
+        !std::mem::replace(&mut self.parts().is_queued, true)
+    }
+
+    /// Notes that the file has left the queue. Returns whether a request waits for a record.
+    pub(crate) fn leave_queue(&mut self) -> bool {
+        let parts = self.parts();
+        parts.is_queued = false;
+        parts.asked > parts.logged.max(parts.refused)
+    }
+
+    /// Notes a record with the bytes of all requests so far. Without bytes they need none.
+    pub(crate) fn take_record(&mut self, record: Option<Live>) {
+        let parts = self.parts();
+        if let Some(record) = record {
+            let last = parts.live.back().map_or(0, |live| live.sequence);
+            assert!(record.sequence > last, "a mark could not tell two records apart");
+            parts.live.push_back(record);
+        }
+        parts.taken = parts.asked;
+    }
+
+    /// Notes that the batch with the taken requests is durable.
+    pub(crate) fn end_record(&mut self) {
+        let parts = self.parts();
+        parts.logged = parts.logged.max(parts.taken);
+    }
+
+    /// Refuses all requests that are not logged.
+    pub(crate) fn refuse(&mut self) {
+        let parts = self.parts();
+        parts.refused = parts.asked;
+    }
+
+    // Emptying
+
+    /// Asks for an emptying that covers everything until now. Returns what to wait for, and whether
+    /// the file has to be queued for it.
+    pub(crate) fn ask_to_empty(&mut self) -> (Awaited, bool) {
+        let parts = self.parts();
+        let is_new = !std::mem::replace(&mut parts.is_emptying_asked, true);
+        (Awaited::Emptying(parts.begun + 1), is_new)
+    }
+
+    /// Returns a wait for the emptying in progress.
+    pub(crate) fn emptying_in_progress(&self) -> Option<Awaited> {
+        let parts = self.0.as_ref()?;
+        (parts.begun > parts.ended).then_some(Awaited::Emptying(parts.begun))
+    }
+
+    /// Begins an emptying. `next` is a sequence number that no record of the file has yet.
+    pub(crate) fn begin_emptying(&mut self, next: u64) -> Emptying {
+        let parts = self.parts();
+        assert_eq!(parts.begun, parts.ended, "two threads would empty the file");
+        parts.begun += 1;
+        parts.is_emptying_asked = false;
+        let counts_from = parts.live.back().map_or(next, |live| live.sequence + 1);
+        Emptying { counts_from, marks: parts.stage == Stage::Marking }
+    }
+
+    /// Ends an emptying. Returns the bytes of the records that are dead now.
+    pub(crate) fn end_emptying(
+        &mut self,
+        emptying: Emptying,
+        result: Result<Option<(FileId, Vec<u8>)>, Errno>,
+    ) -> u64 {
+        let parts = self.parts();
+        assert!(parts.begun > parts.ended, "an emptying ends once");
+        parts.ended = parts.begun;
+        parts.failure = result.as_ref().err().copied();
+        let is_done = result.is_ok();
+        if let Ok(Some(name)) = result {
+            parts.name = Some(name);
+        }
+        if emptying.marks {
+            parts.stage = match parts.name {
+                Some(_) if is_done => Stage::Marked,
+                _ if is_done => Stage::Never,
+                _ => Stage::default(),
+            };
+        }
+        let mut bytes = 0;
+        while is_done
+            && let Some(first) = parts.live.front()
+            && first.sequence < emptying.counts_from
+        {
+            bytes += first.bytes;
+            parts.live.pop_front();
+        }
+        bytes
+    }
+
+    // Waits
+
+    /// Returns the end of a wait, or registers the caller. The second value is a waker to drop
+    /// without the lock.
+    pub(crate) fn poll(&mut self, awaited: Awaited, waker: Waker) -> (Option<Outcome>, Waker) {
+        let parts = self.parts();
+        if let Some(outcome) = parts.outcome(awaited) {
+            return (Some(outcome), waker);
+        }
+        let same = |(other, before): &&mut (Awaited, Waker)| {
+            *other == awaited && (is_own(awaited) || before.will_wake(&waker))
+        };
+        if let Some((_, before)) = parts.waiters.iter_mut().find(|waiter| same(waiter)) {
+            return (None, std::mem::replace(before, waker));
+        }
+        parts.waiters.push((awaited, waker));
+        (None, Waker::noop().clone())
+    }
+
+    /// Moves the wakers of callers whose wait has ended to `wakers`.
+    pub(crate) fn take_ended(&mut self, wakers: &mut Vec<Waker>) {
+        let Some(parts) = &mut self.0 else { return };
+        let waiters = std::mem::take(&mut parts.waiters);
+        for (awaited, waker) in waiters {
+            match parts.outcome(awaited) {
+                Some(_) => wakers.push(waker),
+                None => parts.waiters.push((awaited, waker)),
+            }
+        }
+    }
+
+    /// Returns the wakers of all callers, because their waits will not end.
+    pub(crate) fn take_waiters(&mut self) -> Vec<Waker> {
+        let waiters = self.0.as_mut().map(|parts| std::mem::take(&mut parts.waiters));
+        waiters.into_iter().flatten().map(|(_, waker)| waker).collect()
+    }
+}
+
+/// Returns whether one caller alone waits for this.
+fn is_own(awaited: Awaited) -> bool {
+    matches!(awaited, Awaited::Record(_))
+}
+
+impl Parts {
+    fn outcome(&self, awaited: Awaited) -> Option<Outcome> {
+        match awaited {
+            Awaited::Record(number) if number <= self.logged => Some(Outcome::Logged),
+            Awaited::Record(number) if number <= self.refused => Some(Outcome::Refused),
+            Awaited::Emptying(number) if number <= self.ended => {
+                Some(self.failure.map_or(Outcome::Emptied, Outcome::NotEmptied))
+            }
+            _ => None,
+        }
+    }
+}

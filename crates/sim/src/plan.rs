@@ -118,6 +118,8 @@ pub struct Plan {
     pub looks_into_writes: bool,
     /// Whether the engine has a keeper, from which the next engine adopts the files after a death.
     pub adopts: bool,
+    /// Blocks of the intent log of the first file system; `None` for no log.
+    pub log_blocks: Option<u64>,
 }
 
 impl Plan {
@@ -185,7 +187,44 @@ impl Plan {
             is_survived: random.below(2) == 0,
             looks_into_writes: false,
             adopts: false,
+            log_blocks: None,
         }
+    }
+
+    /// A run with an intent log, most of whose files are on the file system of the log, with many
+    /// syncs.
+    #[must_use]
+    pub fn logged(seed: u64) -> Self {
+        let mut plan = Self::swarm(seed);
+        let mut random = Random::new(seed ^ 0x6c6f_6767);
+        let random = &mut random;
+        let volume = *random.pick(&[VolumePlan::xfs, VolumePlan::ext4]);
+        let log_blocks = *random.pick(&[16, 40, 200]);
+        let space_pages = plan.machine.volumes[0].space_pages + log_blocks + 2;
+        let piece_pages = plan.machine.volumes[0].piece_pages;
+        plan.machine.volumes[0] = VolumePlan { space_pages, piece_pages, ..volume() };
+        if random.below(3) > 0 {
+            plan.machine.volumes.truncate(1);
+        }
+        let mix = Mix {
+            sync: *random.pick(&[10, 40]),
+            set_length: *random.pick(&[0, 0, 1]),
+            close: *random.pick(&[0, 1, 2]),
+            ..plan.mix
+        };
+        let disturbance = Disturbance { crash: PerMille(600), ..plan.disturbance };
+        // A keeper does not know the log.
+        let log_blocks = Some(log_blocks);
+        Self { mix, disturbance, log_blocks, is_survived: false, ..plan }
+    }
+
+    /// As [`logged`](Self::logged), with deaths of the engine's process and losses of power.
+    #[must_use]
+    pub fn logged_deaths(seed: u64) -> Self {
+        let plan = Self::logged(seed);
+        let mut random = Random::new(seed ^ 0x6c6f_6764);
+        let disturbance = Disturbance { death: PerMille(200), ..plan.disturbance };
+        Self { deaths: random.within(1..5) as u32, disturbance, ..plan }
     }
 
     /// Returns a plan with files so large that space is reserved for them and given back.

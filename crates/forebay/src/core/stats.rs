@@ -127,6 +127,17 @@ numbers! {
     counter syncs,
     /// Flushes (`fdatasync` or `fsync`) sent to a file.
     counter flushes,
+    /// Syncs that a record of the intent log made durable.
+    counter logged_syncs,
+    /// Bytes of files in records of the intent log.
+    counter logged_bytes,
+    /// Writes of the intent log, each with a flush.
+    counter log_batches,
+    /// Times a file was brought into place because the intent log had records of it, or to give it
+    /// its first mark.
+    counter emptied_files,
+    /// Bytes of the intent log in use (level).
+    level log_bytes,
     /// Failed flushes of files mapped by another program that were repaired by writing the data
     /// again through the page cache of the kernel.
     counter rewrites,

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use forebay_block::Errno;
 use forebay_uring::Identity;
 
+use super::file::OpenFile;
 use crate::world;
 use crate::world::machine::{Content, Last, Work, call, wait_for};
 
@@ -79,6 +80,14 @@ pub fn mounted_at(path: &Path) -> Option<PathBuf> {
         Ok(machine.inode(node).is_mounted)
     });
     is_mounted.unwrap_or(false).then(|| PathBuf::from("/mnt"))
+}
+
+/// Returns the path of an open file, without links.
+///
+/// # Errors
+/// If the descriptor is closed, or no path leads to the file.
+pub fn path_of(file: &OpenFile) -> io::Result<PathBuf> {
+    call(|machine| machine.path_of(file.number()))
 }
 
 /// Returns the path with the current directory before it, which is the root.

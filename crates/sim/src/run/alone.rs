@@ -102,6 +102,7 @@ fn start(frames: u32, settings: Options, on_error: OnError) -> Engine {
         buffers: Buffers::new(1 << 20).expect("memory"),
         settings,
         on_error,
+        log: None,
         keeper: None,
     };
     Engine::assemble(parts, |_: &Arc<Shared>| Ok(())).expect("a calm machine")

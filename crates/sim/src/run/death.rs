@@ -78,6 +78,7 @@ impl Stage {
                 self.hit("power cut");
                 self.kill_visitors();
                 machine::cut_power(survivors);
+                self.recover(random);
                 self.start_from(Self::found_after_power_cut);
             }
             None => {
@@ -94,6 +95,7 @@ impl Stage {
                     }
                     _ => self.hit("killed"),
                 }
+                self.recover(random);
                 self.start_from(Self::found_after_death);
             }
         }

@@ -107,6 +107,7 @@ pub(super) fn assemble(
             heard.add(error.kind());
         }),
         keeper,
+        log: plan.log_blocks.map(super::logged::open),
     };
     let mut kept = None;
     let keep = |shared: &Arc<Shared>| {

@@ -30,6 +30,7 @@ mod hang;
 pub mod hold;
 mod how;
 mod keeper;
+mod logged;
 pub mod learned;
 mod model;
 mod operation;
@@ -200,6 +201,9 @@ fn count(stats: &Stats) {
         ("plug held", stats.plug_holds),
         ("plugged", stats.plugged),
         ("bounced", stats.bounced),
+        ("logged syncs", stats.logged_syncs),
+        ("log batches", stats.log_batches),
+        ("files emptied", stats.emptied_files),
     ] {
         marks::add(name, count);
     }

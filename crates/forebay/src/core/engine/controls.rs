@@ -13,6 +13,7 @@ use crate::core::context::senders::Message;
 use crate::core::error::Result;
 use crate::core::inode::counts;
 use crate::core::knobs;
+use crate::core::logged::Numbers;
 use crate::core::options::Options;
 use crate::core::shared::Shared;
 use crate::core::stats::{OfQueue, Stats};
@@ -89,6 +90,9 @@ impl Shared {
             &counters.reserved_declared_bytes,
         ];
         let reserved = reserved.map(load);
+        let of_log = |number: fn(&Numbers) -> &AtomicU64| {
+            self.log.as_ref().map_or(0, |log| load(number(&log.numbers)))
+        };
         let prices = self.table().prices();
         let least = |of: fn(&Price) -> u64| {
             let known = prices.iter().map(|(_, price)| of(price)).filter(|rate| *rate > 0);
@@ -113,6 +117,11 @@ impl Shared {
             resubmitted: queue.resubmitted,
             syncs: load(&counters.syncs),
             flushes: load(&counters.flushes),
+            logged_syncs: of_log(|numbers| &numbers.syncs),
+            logged_bytes: of_log(|numbers| &numbers.bytes),
+            log_batches: of_log(|numbers| &numbers.batches),
+            emptied_files: of_log(|numbers| &numbers.emptied),
+            log_bytes: self.log.as_ref().map_or(0, |log| log.used_bytes()),
             rewrites: load(&counters.rewrites),
             throttle_waits: level.waits(),
             dirty_bytes: level.dirty() * PAGE,

@@ -237,7 +237,7 @@ impl Writer {
     fn look(&mut self) {
         self.make_room();
         let is_near = self.file.promise().0 - clock::wall() < LOG_PROMISE.as_nanos() as i64 / 2;
-        if is_near && !self.has_failed && self.log.first_live().is_some() {
+        if is_near && self.log.first_live().is_some() {
             let (start, promise) = (self.file.ring().start(), self.next_promise());
             self.advance(start, promise);
         }

@@ -101,6 +101,10 @@ fn mark(log: &IntentLog, job: &Job) -> std::result::Result<Option<Name>, Errno> 
     let errno = |error: std::io::Error| error.raw_os_error().map_or(Errno::IO, Errno);
     let Job { inode, emptying, .. } = job;
     let known = inode.catch(|| inode.lock().logging.name()).flatten();
+    if inode.catch(|| inode.lock().logging.is_live()) != Some(false) && !log.may_change() {
+        // The next attempt finds a new promise.
+        return Err(Errno(libc::EAGAIN));
+    }
     let name = match known {
         Some(name) => name,
         None => match log.name_of(inode) {
@@ -133,10 +137,8 @@ impl IntentLog {
         }
         // Recovery finds files by walking the directory, without links.
         let path = files::path_of(&inode.file)?;
-        if !path.starts_with(&self.directory) {
-            return Ok(None);
-        }
-        Ok(Some((file_id(&inode.file)?, path.as_os_str().as_bytes().to_vec())))
+        let Ok(hint) = path.strip_prefix(&self.directory) else { return Ok(None) };
+        Ok(Some((file_id(&inode.file)?, hint.as_os_str().as_bytes().to_vec())))
     }
 }
 

@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use forebay_log::LogId;
+use forebay_log::{BLOCK, LogId};
 
 use self::batches::Writer;
 use crate::core::base::{LogUse, OpenLog};
@@ -166,6 +166,11 @@ impl IntentLog {
     /// Returns whether logging a sync of a file of this file system is worth it.
     pub(crate) fn is_worth(&self, volume: &Volume) -> bool {
         self.is_forced() || volume.price().flush >= LOG_FLUSH
+    }
+
+    /// Returns the bytes of the ring in use.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.queues.lock().used * BLOCK as u64
     }
 
     /// Returns whether syncs may be logged now.

@@ -30,6 +30,7 @@ pub mod points;
 mod port;
 mod ports;
 mod power;
+mod replay;
 mod priced;
 mod prices;
 mod requests;

@@ -1,7 +1,7 @@
 //! Paths.
 
 use std::ffi::OsString;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 use forebay_block::Errno;
 
@@ -62,6 +62,24 @@ impl Machine {
             found = Found { directory, name: part, node };
         }
         Ok(found)
+    }
+
+    /// Returns a path that leads to an open file.
+    pub(crate) fn path_of(&self, descriptor: u64) -> Result<PathBuf, Errno> {
+        let wanted = self.node_of(descriptor)?;
+        let mut left = vec![(PathBuf::from("/"), self.volumes[0].root)];
+        while let Some((path, directory)) = left.pop() {
+            for (name, node) in self.names.entries(directory) {
+                let node = self.mounts.get(node).copied().unwrap_or(*node);
+                if node == wanted {
+                    return Ok(path.join(name));
+                }
+                if self.names.is_directory(node) {
+                    left.push((path.join(name), node));
+                }
+            }
+        }
+        Err(Errno(libc::ENOENT))
     }
 
     /// Follows a path to something that exists.

@@ -14,10 +14,10 @@ use crate::stored::{Keep, StoredFile, Survivor, Unfinished};
 
 /// A file after a loss of power.
 #[derive(Debug)]
-struct FoundFile {
-    survivor: Survivor,
+pub(super) struct FoundFile {
+    pub(super) survivor: Survivor,
     mark: Option<String>,
-    logged: Attributes,
+    pub(super) logged: Attributes,
     /// Pages with space that were not written.
     reserved: BTreeSet<u64>,
 }
@@ -26,9 +26,9 @@ struct FoundFile {
 #[derive(Debug)]
 pub struct Survivors {
     names: BTreeMap<Node, Entries>,
-    files: BTreeMap<Node, FoundFile>,
+    pub(super) files: BTreeMap<Node, FoundFile>,
     /// Files by the paths that were found.
-    paths: BTreeMap<PathBuf, Node>,
+    pub(super) paths: BTreeMap<PathBuf, Node>,
 }
 
 impl Survivors {

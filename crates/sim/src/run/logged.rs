@@ -1,0 +1,144 @@
+//! The intent log of a run: how an engine opens it, and the recovery after a death or a loss of
+//! power.
+
+use std::cell::Cell;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::core::base::{LogUse, OpenLog};
+use crate::core::error::{ErrorKind, Result};
+use crate::core::intent_log::create::create;
+use crate::core::intent_log::recover::{Ask, Fate, Recovery, recover_log};
+use crate::core::intent_log::{LogFile, recover};
+use crate::marks;
+use crate::random::{PerMille, Random};
+use crate::run::stage::Stage;
+use crate::stored::Keep;
+use crate::world::{self, Reason, machine};
+
+/// Directory of the log. Its files lie there, and those of other file systems in directories of it.
+const DIRECTORY: &str = "/";
+
+/// The log of a run.
+pub(super) const LOG: &str = "/.forebay-log";
+
+/// Attempts until the device gets well.
+const TRIES: usize = 20;
+
+/// The end of a recovery.
+const RECOVERY: Reason = Reason { what: "end of the recovery", number: 0 };
+
+/// Opens the log of a run, which is made if it is missing, and recovers it. Called by a task of the
+/// engine's process.
+pub(super) fn open(blocks: u64) -> OpenLog {
+    let directory = Path::new(DIRECTORY);
+    let mut failures = 0;
+    loop {
+        match try_to_open(directory, blocks) {
+            Ok(file) => {
+                return OpenLog { file, directory: directory.to_owned(), how: LogUse::Always };
+            }
+            Err(error) => {
+                world::trace(format_args!("the log cannot be opened: {error}"));
+                failures += 1;
+                if failures > TRIES {
+                    machine::set_faults(machine::faults().passing());
+                    machine::set_space_pages(0, u64::MAX / 2);
+                }
+                assert!(failures < 10 * TRIES, "the log cannot be opened: {error}");
+            }
+        }
+        crate::platform::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn try_to_open(directory: &Path, blocks: u64) -> Result<LogFile> {
+    match create(directory, blocks) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let mut file = LogFile::open(directory, Duration::from_secs(60))?.expect("it was made");
+    let recovery = recover_log(&mut file, directory, &Ask::default())?;
+    note(&recovery);
+    if recovery.is_empty {
+        return Ok(file);
+    }
+    let what = format!("the log is not empty: {recovery:?}");
+    Err(crate::core::error::Error::new(ErrorKind::Io, what))
+}
+
+fn note(recovery: &Recovery) {
+    for file in &recovery.files {
+        assert!(
+            !matches!(file.fate, Fate::Skipped { .. }),
+            "contract 23: acknowledged bytes are not put back: {file:?}"
+        );
+        if file.bytes > 0 && matches!(file.fate, Fate::InPlace) {
+            marks::hit("replayed");
+            marks::add("bytes replayed", file.bytes);
+        }
+    }
+}
+
+impl Stage {
+    /// Recovers the log after a death or a loss of power, as the next engine or a command does. The
+    /// power may be cut meanwhile.
+    pub(super) fn recover(self: &Rc<Self>, random: &mut Random) {
+        if self.plan.log_blocks.is_none() {
+            return;
+        }
+        self.kill_visitors();
+        while random.happens(PerMille(400)) {
+            // Interrupted somewhere.
+            let (process, is_done) = self.begin_recovery();
+            for _ in 0..random.below(60) {
+                if is_done.get() {
+                    break;
+                }
+                world::sleep(Duration::from_micros(random.below(200)));
+            }
+            let keep = *random.pick(&[Keep::Nothing, Keep::Everything, Keep::Some, Keep::Some]);
+            let found = machine::survivors(keep, &mut self.crashes.borrow_mut());
+            machine::kill(process);
+            machine::cut_power(found);
+            self.hit("recovery cut");
+        }
+        let (_, is_done) = self.begin_recovery();
+        while !is_done.get() {
+            world::block(RECOVERY, None);
+        }
+    }
+
+    fn begin_recovery(self: &Rc<Self>) -> (world::Process, Rc<Cell<bool>>) {
+        let process = world::new_process("recovery");
+        let is_done = Rc::new(Cell::new(false));
+        let (done, stage) = (Rc::clone(&is_done), Rc::clone(self));
+        world::spawn(process, "recovery", move || {
+            let mut tries = 0;
+            loop {
+                match recover::recover(Path::new(DIRECTORY), &Ask::default()) {
+                    Ok(recovery) => {
+                        note(&recovery);
+                        if recovery.is_empty {
+                            break;
+                        }
+                        world::trace(format_args!("the log is not empty: {recovery:?}"));
+                    }
+                    // It was never made, or its making was interrupted.
+                    Err(error) if error.kind() == ErrorKind::NotFound => break,
+                    Err(error) => world::trace(format_args!("no recovery: {error}")),
+                }
+                tries += 1;
+                if tries > TRIES {
+                    stage.get_well();
+                }
+                assert!(tries < 10 * TRIES, "the log cannot be recovered");
+                crate::platform::thread::sleep(Duration::from_millis(10));
+            }
+            done.set(true);
+            world::wake(RECOVERY);
+        });
+        (process, is_done)
+    }
+}

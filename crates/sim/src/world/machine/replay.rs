@@ -1,0 +1,111 @@
+//! The records of an intent log, put into the files that a loss of power left: what a recovery would
+//! make of them, without its requests. So many states can be looked at in a run.
+
+use std::convert::Infallible;
+use std::path::Path;
+use std::rc::Rc;
+
+use forebay_log::{
+    BLOCK, Counts, Damage, FileId, HEADS, Head, Mark, Replay, ScanError, Source, Wall, scan,
+};
+use forebay_uring::Lasting;
+
+use super::logged::Attributes;
+use super::power::{FoundFile, Survivors};
+use super::state::with;
+use crate::stored::{SECTOR, Survivor, bytes_of};
+
+/// The bytes of a file that was found.
+struct Bytes(Vec<u8>);
+
+impl Source for Bytes {
+    type Error = Infallible;
+
+    fn read(&mut self, block: u64, into: &mut [u8]) -> Result<(), Infallible> {
+        let at = block as usize * BLOCK;
+        into.copy_from_slice(&self.0[at..at + into.len()]);
+        Ok(())
+    }
+}
+
+impl Survivors {
+    /// Puts the records of an intent log that count into their files. Returns the bytes put there.
+    ///
+    /// # Panics
+    /// If the log is damaged, or a file with records that count looks as if another program had
+    /// changed it.
+    pub fn replay(&mut self, log: impl AsRef<Path>) -> u64 {
+        let Some(node) = self.paths.get(log.as_ref()) else { return 0 };
+        let mut bytes = Bytes(bytes_of_file(&self.files[node].survivor));
+        let blocks: Vec<&[u8]> = bytes.0.chunks(BLOCK).take(HEADS as usize).collect();
+        // It is being made.
+        let &[one, other] = &blocks[..] else { return 0 };
+        let Ok(head) = Head::newest([one, other]) else { return 0 };
+        let scanned = scan(&head, &mut bytes).unwrap_or_else(|error| match error {
+            ScanError::Read { error, .. } => match error {},
+            ScanError::Damage(Damage { expected, found }) => {
+                panic!("the log is damaged: {found:?} is there behind {expected:?}")
+            }
+        });
+        let mut put = 0;
+        for plan in &Replay::new(&scanned.batches).files {
+            let found = self.files.iter_mut().find(|(node, _)| {
+                let lasting = with(|machine| machine.lasting(**node));
+                plan.file.is_same(&id_of(&lasting))
+            });
+            // Its name is lost.
+            let Some((_, FoundFile { survivor, logged, .. })) = found else { continue };
+            let Attributes { mark, changed } = logged;
+            let mark = mark.as_ref().and_then(|mark| Mark::decode(mark));
+            let mark = mark.filter(|mark| mark.log == head.log && mark.file.is_same(&plan.file));
+            let Some(Mark { counts: Counts::From(first), promise, .. }) = mark else { continue };
+            let copies = plan.newest_from(first);
+            let until = scanned.promise.max(promise).0;
+            assert!(
+                copies.is_empty() || *changed <= until,
+                "a recovery takes the changes of the engine for those of others: {changed} is \
+                 later than {until}"
+            );
+            for copy in copies {
+                let at = copy.from as usize;
+                write(survivor, copy.offset, &bytes.0[at..at + copy.length as usize]);
+                put += copy.length;
+            }
+        }
+        put
+    }
+}
+
+fn id_of(lasting: &Lasting) -> FileId {
+    let Lasting { inode, generation, born, .. } = *lasting;
+    FileId { inode, generation, born: born.map(Wall) }
+}
+
+fn bytes_of_file(survivor: &Survivor) -> Vec<u8> {
+    let mut bytes: Vec<u8> = survivor.sectors.iter().flat_map(bytes_of).copied().collect();
+    bytes.resize(survivor.size as usize, 0);
+    bytes
+}
+
+fn write(survivor: &mut Survivor, offset: u64, data: &[u8]) {
+    let (start, end) = (offset as usize, offset as usize + data.len());
+    // Bytes behind the end are not found when the file grows.
+    let size = survivor.size as usize;
+    for (at, content) in survivor.sectors.iter_mut().enumerate().skip(size / SECTOR) {
+        let inside = size.saturating_sub(at * SECTOR).min(SECTOR);
+        let mut bytes = *bytes_of(content);
+        bytes[inside..].fill(0);
+        *content = Some(Rc::new(bytes));
+    }
+    if survivor.sectors.len() < end.div_ceil(SECTOR) {
+        survivor.sectors.resize(end.div_ceil(SECTOR), None);
+    }
+    for at in start / SECTOR..end.div_ceil(SECTOR) {
+        let (first, last) = (start.max(at * SECTOR), end.min((at + 1) * SECTOR));
+        let mut bytes = *bytes_of(&survivor.sectors[at]);
+        bytes[first - at * SECTOR..last - at * SECTOR]
+            .copy_from_slice(&data[first - start..last - start]);
+        survivor.sectors[at] = Some(Rc::new(bytes));
+    }
+    survivor.size = survivor.size.max(end as u64);
+}

@@ -1,14 +1,17 @@
 //! Construction of an engine.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forebay_cache::limits::PAGE;
 use forebay_uring::{Arena, Buffers};
 
+use crate::core::base::{LogUse, OpenLog};
 use crate::core::engine::Engine;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::knobs;
+use crate::core::limits::LOG_BLOCKS;
+use crate::core::logged;
 use crate::core::open::adoption::Adopted;
 use crate::core::options::Options;
 use crate::core::recovery::inherited::forget_all_but;
@@ -37,6 +40,7 @@ pub struct Builder {
     /// Whether the arena is shared memory, so that another process can finish writing its data.
     pub(crate) is_survived: bool,
     keeper: Option<Keeper>,
+    log: Option<(PathBuf, LogUse)>,
 }
 
 impl std::fmt::Debug for Builder {
@@ -54,6 +58,7 @@ impl Builder {
             ),
             is_survived: false,
             keeper: None,
+            log: None,
         }
     }
 
@@ -86,12 +91,41 @@ impl Builder {
         self
     }
 
+    /// Gives the engine an intent log in a directory. [`File::sync_data`](crate::File::sync_data) of
+    /// files below the directory, on the same file system, then returns once their new bytes are in
+    /// the log and flushed. One write and one flush of the log serve the syncs of many files.
+    ///
+    /// **After a power cut or a crash nobody may open the files of the directory before the log is
+    /// replayed**: by the next engine with this log, or by `forebay recover`. A copy of a file
+    /// without its log may be old. The page `docs/intent-log.md` has the rules.
+    ///
+    /// [`Builder::build`] makes the log if it is missing (64 MiB), and replays it otherwise. Syncs
+    /// are logged only where a flush of the disk takes 0.2 ms or more, and of files that were synced
+    /// before since they were opened. [`File::close`](crate::File::close) and
+    /// [`Engine::shutdown`] bring everything into place. An engine has either an intent log or a
+    /// keeper.
+    #[must_use]
+    pub fn intent_log(mut self, directory: impl AsRef<Path>) -> Self {
+        self.log = Some((directory.as_ref().to_owned(), LogUse::ByPrice));
+        self
+    }
+
+    /// As [`Builder::intent_log`], on any disk, after the first sync of each file. For tests.
+    #[must_use]
+    pub fn intent_log_always(mut self, directory: impl AsRef<Path>) -> Self {
+        self.log = Some((directory.as_ref().to_owned(), LogUse::Always));
+        self
+    }
+
     /// Builds the engine: allocates its memory, and starts its threads, rings and keeper. Blocks.
     ///
     /// # Errors
     /// - `InvalidInput` if a value is out of range; the message names it.
     /// - `Unsupported` if io_uring was required and is missing, forbidden or out of memory.
     /// - `Keeper` if the keeper cannot be started, or is of another version.
+    /// - `Unsupported` for a keeper beside an intent log.
+    /// - `Busy`, `Open`, `Unsupported` or `Io` if the intent log cannot be used; the message has the
+    ///   reason and a remedy.
     /// - `NotPermitted` if `context_priority` is `Realtime` and the system does not allow it.
     /// - `Io` if the system grants no memory or no thread.
     /// - `WouldDeadlock` on a thread of an engine.
@@ -174,6 +208,12 @@ impl Builder {
 
     /// Makes an engine from checked settings. With `on_trial` another keeper still owns the memory.
     fn make(self, arena: Arc<Arena>, on_trial: bool) -> Result<Engine> {
+        if self.keeper.is_some() && self.log.is_some() {
+            let what = "an engine has either an intent log or a keeper";
+            return Err(Error::new(ErrorKind::Unsupported, what)
+                .remedy("leave out Builder::survive or Builder::intent_log"));
+        }
+        let log = self.log.map(|(directory, how)| open_log(&directory, how)).transpose()?;
         let settings = self.options;
         let buffers = Buffers::new(settings.buffer_bytes as usize).map_err(failed(format!(
             "could not allocate {} bytes for buffers",
@@ -189,7 +229,7 @@ impl Builder {
             settings,
             on_error: self.on_error,
             keeper,
-            log: None,
+            log,
         };
         let watch = move |shared: &Arc<Shared>| watch.map_or(Ok(()), |watch| watch(shared));
         Engine::assemble(parts, watch)
@@ -219,6 +259,15 @@ impl Engine {
     pub fn builder(options: Options) -> Builder {
         Builder::new(options)
     }
+}
+
+/// Opens the intent log of a directory.
+fn open_log(directory: &Path, how: LogUse) -> Result<OpenLog> {
+    let found = std::fs::canonicalize(directory).map_err(|error| {
+        let what = "could not find the directory of the intent log";
+        Error::new(ErrorKind::at_open(&error), what).at_path(directory).because(error)
+    })?;
+    logged::open::open(&found, LOG_BLOCKS, how)
 }
 
 fn may_make() -> Result<()> {

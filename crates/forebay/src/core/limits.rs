@@ -47,6 +47,10 @@ pub(crate) const WORKERS_LINGER: Duration = Duration::from_millis(500);
 /// and few enough that a burst of opens does not start hundreds.
 pub(crate) const CALL_THREADS: usize = 16;
 
+/// Blocks of the ring of a new log: 64 MiB. Half of it is brought into place in a second by a disk
+/// with 32 MB/s.
+pub(crate) const LOG_BLOCKS: u64 = 16384;
+
 /// Time of a flush from which on syncs are logged: below, a record gains nothing.
 pub(crate) const LOG_FLUSH: Duration = Duration::from_micros(200);
 
@@ -65,6 +69,9 @@ pub(crate) const LOG_EMPTY_FILES: usize = 64;
 
 /// Age of the oldest record at which a file is emptied.
 pub(crate) const LOG_EMPTY_AFTER: Duration = Duration::from_secs(5);
+
+/// Pause after an emptying that failed while another program waits for the lease.
+pub(crate) const LOG_PAUSE: Duration = Duration::from_millis(10);
 
 /// Pause after an emptying that failed, or a log that cannot be written.
 pub(crate) const LOG_RETRY: Duration = Duration::from_secs(1);

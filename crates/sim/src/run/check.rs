@@ -500,6 +500,12 @@ impl Stage {
 
     /// The engine has ended, and everything was written.
     pub(super) fn check_ended(&self, shared: &Shared) {
+        let inodes = shared.table().inodes();
+        if inodes.iter().any(|inode| inode.lock().logging.is_live()) {
+            // Files that could not be brought into place stay open, and the shutdown has failed.
+            assert!(self.may_fail(), "contract 25: records are left without a cause");
+            return self.hit("records left");
+        }
         let (free, frames) = (shared.pool.free(), shared.pool.arena().frames());
         assert_eq!(free, frames, "contract 12: frames are lost");
         assert_eq!(shared.level.dirty(), 0, "contract 12: pages are charged that nobody has");

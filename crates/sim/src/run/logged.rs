@@ -7,10 +7,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::core::base::{LogUse, OpenLog};
-use crate::core::error::{ErrorKind, Result};
-use crate::core::intent_log::create::create;
-use crate::core::intent_log::recover::{Ask, Fate, Recovery, recover_log};
-use crate::core::intent_log::{LogFile, recover};
+use crate::core::error::ErrorKind;
+use crate::core::intent_log::recover::{self, Ask, Fate, Recovery};
+use crate::core::logged;
 use crate::marks;
 use crate::random::{PerMille, Random};
 use crate::run::stage::Stage;
@@ -35,10 +34,8 @@ pub(super) fn open(blocks: u64) -> OpenLog {
     let directory = Path::new(DIRECTORY);
     let mut failures = 0;
     loop {
-        match try_to_open(directory, blocks) {
-            Ok(file) => {
-                return OpenLog { file, directory: directory.to_owned(), how: LogUse::Always };
-            }
+        match logged::open::open(directory, blocks, LogUse::Always) {
+            Ok(opened) => return opened,
             Err(error) => {
                 world::trace(format_args!("the log cannot be opened: {error}"));
                 failures += 1;
@@ -51,21 +48,6 @@ pub(super) fn open(blocks: u64) -> OpenLog {
         }
         crate::platform::thread::sleep(Duration::from_millis(10));
     }
-}
-
-fn try_to_open(directory: &Path, blocks: u64) -> Result<LogFile> {
-    match create(directory, blocks) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    let mut file = LogFile::open(directory, Duration::from_secs(60))?.expect("it was made");
-    let recovery = recover_log(&mut file, directory, &Ask::default())?;
-    note(&recovery);
-    if recovery.is_empty {
-        return Ok(file);
-    }
-    let what = format!("the log is not empty: {recovery:?}");
-    Err(crate::core::error::Error::new(ErrorKind::Io, what))
 }
 
 fn note(recovery: &Recovery) {

@@ -280,13 +280,16 @@ impl Engine {
     /// as `io_uring: full` or `thread pool: io_uring is forbidden here: ...`. The prices of disks
     /// follow, once completions have shown them, with the number of each device, such as
     /// `; disk 259:1: about 3,000 requests/s, 125 MB/s, a flush takes 1.1 ms; a request costs as
-    /// much as 41 KiB`.
+    /// much as 41 KiB`. With an intent log, its directory and its state follow.
     #[must_use]
     pub fn describe(&self) -> String {
         let mut text = self.owner.description.clone();
         for (device, price) in self.owner.shared.table().prices() {
             let (major, minor) = (libc::major(device), libc::minor(device));
             text.push_str(&format!("; disk {major}:{minor}: {price}"));
+        }
+        if let Some(log) = &self.owner.shared.log {
+            text.push_str(&log.describe());
         }
         text
     }

@@ -29,11 +29,12 @@ use super::state::Emptying;
 use crate::core::error::{Error, Result};
 use crate::core::inode::Inode;
 use crate::core::intent_log::marks::file_id;
+use crate::core::limits::LOG_PAUSE;
 use crate::core::shared::Shared;
 use crate::core::stats::Counters;
 use crate::core::sync::tickets::{Ticket, take_ticket};
 use crate::core::wait;
-use crate::platform::files;
+use crate::platform::{clock, files, thread};
 
 /// The identity and the path of a file, for records.
 type Name = (FileId, Vec<u8>);
@@ -157,13 +158,59 @@ fn end(
             "the file could not be brought into place; its records stay in the intent log"
         ),
     }
-    inode.catch(|| {
+    let has_failed = result.is_err();
+    let breaks = inode.catch(|| {
         shared.change(inode, |file| {
             let before = file.logging.first_live();
             file.logging.end_emptying(emptying, result);
             log.note_emptied(inode, before, file.logging.first_live());
             end_waits(file);
             // It may be closed, or its lease released.
+            file.look();
+            let deadline = file.ownership.deadline().filter(|_| file.logging.is_live());
+            deadline.map(|deadline| (deadline, file.cache.poisoned().is_some()))
+        })
+    });
+    if let Some((deadline, is_poisoned)) = breaks.flatten().filter(|_| has_failed) {
+        if is_poisoned || clock::instant() >= deadline {
+            save_only(shared, log, inode);
+        } else {
+            thread::sleep(LOG_PAUSE);
+            log.empty_soon(inode);
+        }
+    }
+}
+
+/// Marks a file that cannot be brought into place, because another program waits for its lease: a
+/// recovery never writes it from then on, and only saves its records.
+fn save_only(shared: &Arc<Shared>, log: &IntentLog, inode: &Arc<Inode>) {
+    let look = || {
+        let state = inode.lock();
+        (state.logging.first_live(), state.logging.name())
+    };
+    let Some((Some(first), Some((file, _)))) = inode.catch(look) else { return };
+    let counts = Counts::SavedFrom(first);
+    let mark = Mark { log: log.id, file, counts, promise: Wall::default() };
+    let marked = inode.file.set_log_mark(&mark.encode()).and_then(|()| inode.file.sync());
+    if let Err(error) = marked {
+        tracing::error!(
+            path = %inode.path.display(),
+            %error,
+            "another program waits for the file, and its records can neither be put into it nor \
+             excluded from recovery"
+        );
+        thread::sleep(LOG_PAUSE);
+        return log.empty_soon(inode);
+    }
+    tracing::error!(
+        path = %inode.path.display(),
+        "another program opens the file before its records could be put into it; a recovery can \
+         save them"
+    );
+    inode.catch(|| {
+        shared.change(inode, |file| {
+            let first = file.logging.save_only();
+            log.note_saved(inode, first);
             file.look();
         });
     });

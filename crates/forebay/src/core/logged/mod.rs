@@ -15,12 +15,13 @@
 //!
 //! - [`state`]: the part of a file. The page of [`state::Logging`] has the rules.
 //! - [`route`]: the way of a sync. `batches`: group commit. `emptying`: files are brought into
-//!   place.
+//!   place. `open`: the log at the start of the engine.
 //!
 //! The format, the file and the recovery are in `intent_log` and in the crate `forebay-log`.
 
 pub(crate) mod batches;
 pub(crate) mod emptying;
+pub(crate) mod open;
 pub(crate) mod route;
 pub(crate) mod state;
 
@@ -92,6 +93,8 @@ struct Queues {
     to_empty: VecDeque<Arc<Inode>>,
     /// Files with live records, by the oldest one and their number.
     live: BTreeMap<(u64, u32), LiveFile>,
+    /// Oldest record that can only be saved.
+    first_saved: Option<u64>,
     /// Number of the next batch, or of the one that is being filled.
     next: u64,
     /// Blocks of the ring in use.
@@ -139,6 +142,7 @@ impl IntentLog {
             to_log: Vec::new(),
             to_empty: VecDeque::new(),
             live: BTreeMap::new(),
+            first_saved: None,
             next: ring.next().sequence,
             used: ring.used(),
             has_failed: false,
@@ -166,6 +170,19 @@ impl IntentLog {
     /// Returns whether logging a sync of a file of this file system is worth it.
     pub(crate) fn is_worth(&self, volume: &Volume) -> bool {
         self.is_forced() || volume.price().flush >= LOG_FLUSH
+    }
+
+    /// Returns the directory, and whether and when syncs are logged.
+    pub(crate) fn describe(&self) -> String {
+        let queues = self.queues.lock();
+        let state = match self.how {
+            _ if queues.has_failed => "a write of it has failed, syncs write in place".to_owned(),
+            LogUse::Always => "every sync that can be logged is".to_owned(),
+            LogUse::ByPrice => {
+                format!("used where a flush takes {} us or more", LOG_FLUSH.as_micros())
+            }
+        };
+        format!("; intent log in {}: {state}", self.directory.display())
     }
 
     /// Returns the bytes of the ring in use.
@@ -262,9 +279,20 @@ impl IntentLog {
         }
     }
 
-    /// Returns the oldest live sequence number.
+    /// Notes that the records of a file from this one on can only be saved by a recovery.
+    fn note_saved(&self, inode: &Arc<Inode>, first: Option<u64>) {
+        let Some(first) = first else { return };
+        let mut queues = self.queues.lock();
+        let removed = queues.live.remove(&(first, inode.target.0));
+        assert!(removed.is_some(), "space of live records would be used again");
+        queues.first_saved = Some(queues.first_saved.map_or(first, |saved| saved.min(first)));
+    }
+
+    /// Returns the oldest sequence number that the log has to keep.
     fn first_live(&self) -> Option<u64> {
-        self.queues.lock().live.first_key_value().map(|((first, _), _)| *first)
+        let queues = self.queues.lock();
+        let live = queues.live.first_key_value().map(|((first, _), _)| *first);
+        live.into_iter().chain(queues.first_saved).min()
     }
 
     /// Lets no more syncs be logged. Returns the files with live records.

@@ -188,12 +188,14 @@ impl Future for Wait {
         if let Err(error) = inode.check_whole(&state) {
             return Poll::Ready(Err(error));
         }
-        if inode.is_closed() || state.service.is_orphaned() {
-            return Poll::Ready(Err(Error::unserved().at_path(&inode.path)));
-        }
         let (outcome, dropped) = state.logging.poll(self.awaited, waker);
+        let is_served = !inode.is_closed() && !state.service.is_orphaned();
         drop(state);
         drop(dropped);
+        // The file may be closed once its wait has ended.
+        if outcome.is_none() && !is_served {
+            return Poll::Ready(Err(Error::unserved().at_path(&inode.path)));
+        }
         outcome.map_or_else(|| plugged_no_more(Poll::Pending), |outcome| Poll::Ready(Ok(outcome)))
     }
 }

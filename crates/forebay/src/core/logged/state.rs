@@ -265,6 +265,16 @@ impl Logging {
         bytes
     }
 
+    /// Gives up the records: they are saved only, and the file is not logged again. Returns the
+    /// sequence number of the oldest.
+    pub(crate) fn save_only(&mut self) -> Option<u64> {
+        let first = self.first_live();
+        let parts = self.parts();
+        parts.live.clear();
+        parts.stage = Stage::Never;
+        first
+    }
+
     // Waits
 
     /// Returns the end of a wait, or registers the caller. The second value is a waker to drop

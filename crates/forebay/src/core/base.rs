@@ -13,7 +13,7 @@ use forebay_cache::frames::BLOCK_FRAMES;
 use forebay_cache::{Caching, FrameRuns};
 
 use crate::core::error::{Error, ErrorKind, Result};
-use crate::core::intent_log::LogFile;
+use crate::core::intent_log::file::LogFile;
 use crate::core::level::Level;
 use crate::core::limits::{LOW_ONE_IN, RESERVE_OF_LOW, UNREAD_ONE_IN};
 use crate::core::options::Options;

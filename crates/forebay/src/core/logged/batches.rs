@@ -24,7 +24,7 @@ use crate::core::context::senders::Message;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::inode::Inode;
 use crate::core::inode::change::Changing;
-use crate::core::intent_log::LogFile;
+use crate::core::intent_log::file::LogFile;
 use crate::core::lease::holds_lease;
 use crate::core::limits::{LOG_BATCH_BLOCKS, LOG_PAGES, LOG_PROMISE};
 use crate::core::shared::Shared;

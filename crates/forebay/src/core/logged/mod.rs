@@ -37,7 +37,7 @@ use self::batches::Writer;
 use crate::core::base::{LogUse, OpenLog};
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::inode::Inode;
-use crate::core::intent_log::LogFile;
+use crate::core::intent_log::file::LogFile;
 use crate::core::limits::{
     LOG_EMPTY_AFTER, LOG_EMPTY_FILES, LOG_FLUSH, LOG_PROMISE_LEFT, LOG_RETRY,
 };

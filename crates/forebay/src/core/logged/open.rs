@@ -7,7 +7,7 @@ use crate::core::base::{LogUse, OpenLog};
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::intent_log::create::create;
 use crate::core::intent_log::recover::{Ask, Fate, Recovery, recover_log};
-use crate::core::intent_log::LogFile;
+use crate::core::intent_log::file::LogFile;
 
 /// Time to wait for another engine, or a recovery, that holds the log.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -40,9 +40,9 @@ pub(crate) mod inode;
 pub(crate) mod intent_log;
 pub(crate) mod knobs;
 mod lease;
-pub(crate) mod logged;
 pub(crate) mod level;
 pub(crate) mod limits;
+pub(crate) mod logged;
 pub(crate) mod open;
 pub mod options;
 #[allow(

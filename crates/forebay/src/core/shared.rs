@@ -84,11 +84,7 @@ impl Deref for Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(
-        parts: Parts,
-        starter: Box<dyn Start>,
-        log: Option<Arc<IntentLog>>,
-    ) -> Self {
+    pub(crate) fn new(parts: Parts, starter: Box<dyn Start>, log: Option<Arc<IntentLog>>) -> Self {
         Self {
             log,
             base: Base::new(parts),

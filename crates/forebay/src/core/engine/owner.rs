@@ -76,8 +76,7 @@ impl Owner {
         drop(shared.spreading.lock());
         let emptied = shared.log.as_ref().map(|log| empty_all(shared, log, deadline));
         let emptied = emptied.unwrap_or(Ok(()));
-        let mut result =
-            emptied.and(self.release_all(deadline)).and(self.settle_direct(deadline));
+        let mut result = emptied.and(self.release_all(deadline)).and(self.settle_direct(deadline));
         // A write may have been copied during the first pass. It is accepted, and comes after.
         while result.is_ok() && shared.level.dirty() > 0 {
             if deadline.is_some_and(|deadline| deadline <= clock::instant()) {

@@ -39,7 +39,11 @@ pub(crate) fn create(directory: &Path, ring: u64) -> Result<()> {
     }
     fill(&file, ring).map_err(failed)?;
     opened.rename(OsStr::new(NEW), &opened, OsStr::new(NAME), Replace::No).map_err(failed)?;
-    opened.sync().map_err(failed)
+    opened.sync().map_err(|error| {
+        // The kernel reports a failed flush once: the next one would end well without the name.
+        let _ = opened.remove(OsStr::new(NAME));
+        failed(error)
+    })
 }
 
 /// Opens the incomplete log, which may be left from a crash.

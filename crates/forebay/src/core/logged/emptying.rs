@@ -28,6 +28,7 @@ use super::batches::end_waits;
 use super::state::Emptying;
 use crate::core::error::{Error, Result};
 use crate::core::inode::Inode;
+use crate::core::inode::change::After;
 use crate::core::intent_log::marks::file_id;
 use crate::core::limits::LOG_PAUSE;
 use crate::core::shared::Shared;
@@ -85,16 +86,25 @@ fn empty(shared: &Arc<Shared>, log: &IntentLog, files: Vec<Arc<Inode>>) {
 
 /// Begins to empty a file. Returns `None` if there is nothing to do.
 fn begin(shared: &Arc<Shared>, log: &IntentLog, inode: &Arc<Inode>) -> Option<(Emptying, Ticket)> {
-    let begun = shared.change(inode, |file| {
-        if file.logging.is_emptying() || !file.logging.is_busy() {
-            return None;
-        }
-        let emptying = file.logging.begin_emptying(log.next_sequence());
-        let id = take_ticket(file, TicketKind::FlushData);
-        file.look();
-        Some((emptying, id))
+    let mut after = After::default();
+    // No context closes a file that is in the table and has a ticket.
+    let table = shared.table();
+    let is_there = table.by_target(inode.target).is_some_and(|found| Arc::ptr_eq(&found, inode));
+    let begun = is_there.then(|| {
+        inode.change(shared, &mut after, |file| {
+            let is_due = file.logging.is_emptying_asked() || file.logging.is_live();
+            if file.logging.is_emptying() || !is_due {
+                return None;
+            }
+            let emptying = file.logging.begin_emptying(log.next_sequence());
+            let id = take_ticket(file, TicketKind::FlushData);
+            file.look();
+            Some((emptying, id))
+        })
     });
-    begun.map(|(emptying, id)| (emptying, Ticket::new(Arc::clone(inode), id)))
+    drop(table);
+    shared.finish(&mut after);
+    begun.flatten().map(|(emptying, id)| (emptying, Ticket::new(Arc::clone(inode), id)))
 }
 
 /// Moves the mark of a file whose bytes are in place and flushed. It is not durable yet.

@@ -209,10 +209,14 @@ impl IntentLog {
         self.has_work.notify_one();
     }
 
-    /// Enters a file that has to be emptied.
-    pub(crate) fn queue_to_empty(&self, inode: &Arc<Inode>) {
+    /// Enters a file that has to be emptied. One that another program waits for comes first.
+    pub(crate) fn queue_to_empty(&self, inode: &Arc<Inode>, is_first: bool) {
         let mut queues = self.queues.lock();
-        queues.to_empty.push_back(Arc::clone(inode));
+        if is_first {
+            queues.to_empty.push_front(Arc::clone(inode));
+        } else {
+            queues.to_empty.push_back(Arc::clone(inode));
+        }
         drop(queues);
         self.has_files.notify_one();
     }
@@ -379,13 +383,14 @@ impl IntentLog {
     fn wait_to_empty(&self) -> Vec<Arc<Inode>> {
         let mut queues = self.queues.lock();
         loop {
+            // All files that can be brought into place were, before this is set.
+            if queues.is_ending {
+                return Vec::new();
+            }
             let asked = queues.to_empty.len().min(LOG_EMPTY_FILES);
             let files: Vec<_> = queues.to_empty.drain(..asked).collect();
             if !files.is_empty() {
                 return files;
-            }
-            if queues.is_ending {
-                return Vec::new();
             }
             let now = clock::instant();
             let files = queues.due(now, self.blocks);

@@ -1,13 +1,17 @@
 //! Opening of the log of a directory by an engine: made if it is missing, and recovered.
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Duration;
+
+use forebay_log::NAME;
 
 use crate::core::base::{LogUse, OpenLog};
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::intent_log::create::create;
-use crate::core::intent_log::recover::{Ask, Fate, Recovery, recover_log};
 use crate::core::intent_log::file::LogFile;
+use crate::core::intent_log::recover::{Ask, Fate, Recovery, recover_log};
+use crate::platform::OpenDirectory;
 
 /// Time to wait for another engine, or a recovery, that holds the log.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -33,6 +37,17 @@ pub(crate) fn open(directory: &Path, blocks: u64, how: LogUse) -> Result<OpenLog
     if !recovery.is_empty {
         return Err(left(&file, recovery));
     }
+    // The process that made the log may have died before its name was durable.
+    let synced = OpenDirectory::open(directory).and_then(|opened| {
+        opened.sync().inspect_err(|_| {
+            // The next flush would end well without the name. The log is empty: another is made.
+            let _ = opened.remove(OsStr::new(NAME));
+        })
+    });
+    synced.map_err(|error| {
+        let what = "could not make the name of the intent log durable";
+        Error::new(ErrorKind::at_device(&error), what).at_path(file.path()).because(error)
+    })?;
     let recovered = recovery.files.iter().filter(|file| file.bytes > 0);
     for file in recovered {
         tracing::info!(path = %file.path.display(), bytes = file.bytes, "put back from the log");

@@ -149,7 +149,7 @@ pub(crate) fn note_ordinary(shared: &Shared, log: &IntentLog, inode: &Arc<Inode>
         _ => false,
     });
     if marks {
-        log.queue_to_empty(inode);
+        log.queue_to_empty(inode, false);
     }
 }
 
@@ -161,12 +161,13 @@ impl IntentLog {
 
     /// Has a file emptied that has live records: no caller waits for that, or its lease is wanted.
     pub(crate) fn empty_soon(&self, inode: &Arc<Inode>) {
-        let is_new = inode.catch(|| {
+        let asked = inode.catch(|| {
             let mut state = inode.lock();
-            state.logging.is_live() && state.logging.ask_to_empty().1
+            let is_new = state.logging.is_live() && state.logging.ask_to_empty().1;
+            (is_new, state.ownership.is_breaking())
         });
-        if is_new == Some(true) {
-            self.queue_to_empty(inode);
+        if let Some((true, is_breaking)) = asked {
+            self.queue_to_empty(inode, is_breaking);
         }
     }
 }
@@ -209,7 +210,7 @@ impl Emptied {
     pub(crate) fn ask(shared: &Shared, log: &IntentLog, inode: &Arc<Inode>) -> Self {
         let (awaited, is_new) = shared.change(inode, |file| file.logging.ask_to_empty());
         if is_new {
-            log.queue_to_empty(inode);
+            log.queue_to_empty(inode, false);
         }
         Self(Wait { inode: Arc::clone(inode), awaited })
     }

@@ -111,15 +111,11 @@ impl Logging {
         self.0.as_ref().is_some_and(|parts| !parts.live.is_empty())
     }
 
-    /// Returns whether the file is being emptied, or will be, or has live records: it stays open.
+    /// Returns whether the file is being emptied or has live records: it stays open.
     #[inline]
     pub(crate) fn is_busy(&self) -> bool {
-        self.0.as_ref().is_some_and(|parts| {
-            !parts.live.is_empty()
-                || parts.is_emptying_asked
-                || parts.begun > parts.ended
-                || parts.is_queued
-        })
+        let is_busy = |parts: &Parts| !parts.live.is_empty() || parts.begun > parts.ended;
+        self.0.as_ref().is_some_and(|parts| is_busy(parts))
     }
 
     /// Returns the sequence number of the oldest live record.
@@ -221,6 +217,11 @@ impl Logging {
     pub(crate) fn emptying_in_progress(&self) -> Option<Awaited> {
         let parts = self.0.as_ref()?;
         (parts.begun > parts.ended).then_some(Awaited::Emptying(parts.begun))
+    }
+
+    /// Returns whether an emptying was asked for and has not begun.
+    pub(crate) fn is_emptying_asked(&self) -> bool {
+        self.0.as_ref().is_some_and(|parts| parts.is_emptying_asked)
     }
 
     /// Begins an emptying. `next` is a sequence number that no record of the file has yet.

@@ -77,9 +77,8 @@ pub(crate) fn ask_to_close(
     after: &mut After,
 ) -> TicketId {
     inode.change(base, after, |file| {
-        let is_clean = !file.cache.is_dirty()
-            && !file.cache.has_tickets()
-            && !file.logging.is_live();
+        let is_clean =
+            !file.cache.is_dirty() && !file.cache.has_tickets() && !file.logging.is_live();
         let may_end = is_clean && decide(file, Event::Asked(Leads::May)) == Server::Caller;
         let id = take_ticket(file, request);
         if may_end {

@@ -161,8 +161,7 @@ async fn sync_with_log(
             is_emptied.then(|| Emptied::ask(shared, log, &file.inode))
         })
         .collect();
-    let flushed =
-        if ordinary.is_empty() { Vec::new() } else { flush(shared, &ordinary).await };
+    let flushed = if ordinary.is_empty() { Vec::new() } else { flush(shared, &ordinary).await };
     let (mut flushed, mut results) = (flushed.into_iter(), Vec::with_capacity(files.len()));
     for (((file, checked), tried), emptied) in files.iter().zip(checked).zip(tried).zip(emptied) {
         let result = match (tried, emptied) {

@@ -47,45 +47,6 @@ pub(crate) const WORKERS_LINGER: Duration = Duration::from_millis(500);
 /// and few enough that a burst of opens does not start hundreds.
 pub(crate) const CALL_THREADS: usize = 16;
 
-/// Blocks of the ring of a new log: 64 MiB. Half of it is brought into place in a second by a disk
-/// with 32 MB/s.
-pub(crate) const LOG_BLOCKS: u64 = 16384;
-
-/// Time of a flush from which on syncs are logged: below, a record gains nothing.
-pub(crate) const LOG_FLUSH: Duration = Duration::from_micros(200);
-
-/// Maximum of new pages of a sync that is logged: above, the writes in place are long against the
-/// flush, and the record would be written twice for nothing.
-pub(crate) const LOG_PAGES: u64 = 256;
-
-/// Ordinary syncs of a file before it gets its mark, which costs as much as two.
-pub(crate) const LOG_SYNCS: u32 = 2;
-
-/// Blocks of a batch at which it is written: files that come later wait for the next one.
-pub(crate) const LOG_BATCH_BLOCKS: u64 = 1024;
-
-/// Files that are emptied together: they share commits of the journal.
-pub(crate) const LOG_EMPTY_FILES: usize = 64;
-
-/// Age of the oldest record at which a file is emptied.
-pub(crate) const LOG_EMPTY_AFTER: Duration = Duration::from_secs(5);
-
-/// Pause after an emptying that failed while another program waits for the lease.
-pub(crate) const LOG_PAUSE: Duration = Duration::from_millis(10);
-
-/// Pause after an emptying that failed, or a log that cannot be written.
-pub(crate) const LOG_RETRY: Duration = Duration::from_secs(1);
-
-/// Time for which a log promises that the engine alone changes its files, and the rest of it at
-/// which it is renewed.
-pub(crate) const LOG_PROMISE: Duration = Duration::from_secs(30);
-pub(crate) const LOG_PROMISE_LEFT: Duration = Duration::from_secs(15);
-
-const _: () = assert!(
-    LOG_PROMISE.as_nanos() <= forebay_log::MAX_PROMISE as u128
-        && LOG_PROMISE_LEFT.as_nanos() < LOG_PROMISE.as_nanos()
-);
-
 /// Maximum of threads that flush files of batches. Flushes that run at the same time share a flush
 /// of the device. More threads gain nothing, and fewer flush the device more often.
 pub(crate) const FLUSH_THREADS: usize = 64;

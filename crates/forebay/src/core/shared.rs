@@ -153,11 +153,6 @@ impl Shared {
                     let message = Message::Soon(Arc::clone(&inode));
                     self.contexts.send_quietly(&inode, message, Until::Tick);
                 }
-                Effect::Empty(inode) => {
-                    if let Some(log) = &self.log {
-                        log.empty_soon(&inode);
-                    }
-                }
                 effect => self.send(effect.into()),
             }
         }

@@ -255,6 +255,9 @@ impl Writeback {
         // a time that has passed would keep the context from ever sleeping.
         self.next_break = self.agenda.look(AgendaReason::Breaking, |inode| {
             let given_up = inode.catch(|| give_up_lease(inode, clock::instant()));
+            if let (Some(GivingUp::NotBefore(_)), Some(log)) = (given_up, &self.shared.log) {
+                log.empty_soon(inode);
+            }
             // The context releases the lease of an interrupted file when it abandons that.
             given_up.unwrap_or(GivingUp::Done)
         });

@@ -210,7 +210,6 @@ impl From<Effect> for Message {
             Effect::LookAt(inode) => Self::Inode(inode),
             Effect::LookSoon(inode) => Self::Soon(inode),
             Effect::Uncached(inode) => Self::Uncached(inode),
-            Effect::Empty(_) => unreachable!("no context empties a file"),
             Effect::Submit(inode, bio) => Self::Submit(inode, bio),
         }
     }

@@ -176,13 +176,6 @@ impl Changing<'_> {
         }
     }
 
-    /// Has the file brought into place if the intent log has records of it.
-    pub(crate) fn empty_soon(&mut self) {
-        if self.state.logging.is_live() {
-            self.after.push(Effect::Empty(Arc::clone(self.inode)));
-        }
-    }
-
     /// Registers a caller to wake when a page of the file, or its size, has changed. It waits for
     /// `page`. The context has to look if it holds the write of that page.
     pub(crate) fn wait_for_page(&mut self, waker: Waker, page: u64) {
@@ -306,8 +299,6 @@ pub(crate) enum Effect {
     Uncached(Arc<Inode>),
     /// Submit this bio of a caller.
     Submit(Arc<Inode>, Bio),
-    /// Bring this file into place, so that its lease can be released.
-    Empty(Arc<Inode>),
 }
 
 /// Effects to carry out once the lock is released. Most changes have none, so memory for them is

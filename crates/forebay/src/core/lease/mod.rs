@@ -67,7 +67,6 @@ pub(crate) fn begin_break(file: &mut Changing<'_>) {
     file.apply(CachedFile::begin_break);
     assert!(file.cache.is_breaking(), "pages would be kept that another program may change");
     file.ownership.begin_break(clock::instant() + LEASE_BREAK);
-    file.empty_soon();
     file.look();
 }
 

@@ -26,7 +26,7 @@ use crate::core::inode::Inode;
 use crate::core::inode::change::Changing;
 use crate::core::intent_log::file::LogFile;
 use crate::core::lease::holds_lease;
-use crate::core::limits::{LOG_BATCH_BLOCKS, LOG_PAGES, LOG_PROMISE};
+use crate::core::logged::limits::{LOG_BATCH_BLOCKS, LOG_PAGES, LOG_PROMISE};
 use crate::core::shared::Shared;
 use crate::core::stats::Counters;
 use crate::platform::clock;

@@ -30,7 +30,7 @@ use crate::core::error::{Error, Result};
 use crate::core::inode::Inode;
 use crate::core::inode::change::After;
 use crate::core::intent_log::marks::file_id;
-use crate::core::limits::LOG_PAUSE;
+use crate::core::logged::limits::LOG_PAUSE;
 use crate::core::shared::Shared;
 use crate::core::stats::Counters;
 use crate::core::sync::tickets::{Ticket, take_ticket};

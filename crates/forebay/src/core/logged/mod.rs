@@ -21,11 +21,12 @@
 
 pub(crate) mod batches;
 pub(crate) mod emptying;
+pub(crate) mod limits;
 pub(crate) mod open;
+mod queues;
 pub(crate) mod route;
 pub(crate) mod state;
 
-use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -34,11 +35,12 @@ use std::time::{Duration, Instant};
 use forebay_log::{BLOCK, LogId};
 
 use self::batches::Writer;
+use self::queues::{LiveFile, Queues};
 use crate::core::base::{LogUse, OpenLog};
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::inode::Inode;
 use crate::core::intent_log::file::LogFile;
-use crate::core::limits::{
+use crate::core::logged::limits::{
     LOG_EMPTY_AFTER, LOG_EMPTY_FILES, LOG_FLUSH, LOG_PROMISE_LEFT, LOG_RETRY,
 };
 use crate::core::shared::Shared;
@@ -84,46 +86,6 @@ pub(crate) struct Numbers {
     pub(crate) emptied: AtomicU64,
 }
 
-/// Work of the two threads.
-#[derive(Debug)]
-struct Queues {
-    /// Files with syncs that wait for a record, in order of arrival.
-    to_log: Vec<Arc<Inode>>,
-    /// Files to empty for a caller, in order of arrival.
-    to_empty: VecDeque<Arc<Inode>>,
-    /// Files with live records, by the oldest one and their number.
-    live: BTreeMap<(u64, u32), LiveFile>,
-    /// Oldest record that can only be saved.
-    first_saved: Option<u64>,
-    /// Number of the next batch, or of the one that is being filled.
-    next: u64,
-    /// Blocks of the ring in use.
-    used: u64,
-    /// A write of the log has failed: nothing is logged before the log is empty.
-    has_failed: bool,
-    /// Nothing is logged from now on.
-    is_closed: bool,
-    /// The threads end once they have nothing to do.
-    is_ending: bool,
-    /// The thread of the batches looks at the space of the ring.
-    is_look_due: bool,
-}
-
-#[derive(Debug)]
-struct LiveFile {
-    inode: Arc<Inode>,
-    /// When its oldest live record was made.
-    since: Instant,
-    /// When it was last chosen to be emptied.
-    tried: Option<Instant>,
-}
-
-impl LiveFile {
-    fn new(inode: &Arc<Inode>) -> Self {
-        Self { inode: Arc::clone(inode), since: clock::instant(), tried: None }
-    }
-}
-
 /// Work for the thread of the batches.
 #[derive(Debug)]
 enum Work {
@@ -138,18 +100,8 @@ impl IntentLog {
     pub(crate) fn new(opened: &OpenLog) -> Self {
         let OpenLog { file, directory, how } = opened;
         let ring = file.ring();
-        let queues = Queues {
-            to_log: Vec::new(),
-            to_empty: VecDeque::new(),
-            live: BTreeMap::new(),
-            first_saved: None,
-            next: ring.next().sequence,
-            used: ring.used(),
-            has_failed: false,
-            is_closed: false,
-            is_ending: false,
-            is_look_due: false,
-        };
+        let (next, used) = (ring.next().sequence, ring.used());
+        let queues = Queues { next, used, ..Queues::default() };
         let (ended, guard) = ThreadsEnd::new();
         Self {
             ended,
@@ -404,36 +356,5 @@ impl IntentLog {
             });
             queues = self.has_files.wait_until(queues, deadline).0;
         }
-    }
-}
-
-impl Queues {
-    fn is_half_full(&self, blocks: u64) -> bool {
-        self.used * 2 >= blocks
-    }
-
-    fn is_urgent(&self, blocks: u64) -> bool {
-        self.has_failed || self.is_half_full(blocks)
-    }
-
-    /// Returns files to empty without being asked: all after a failed write, those of the older
-    /// half if half of the ring is in use, and those whose records are old.
-    fn due(&mut self, now: Instant, blocks: u64) -> Vec<Arc<Inode>> {
-        let Some(((oldest, _), _)) = self.live.first_key_value() else { return Vec::new() };
-        let middle = oldest + self.next.saturating_sub(*oldest) / 2;
-        let (is_half_full, has_failed) = (self.is_half_full(blocks), self.has_failed);
-        let is_due = |(first, _): &(u64, u32), live: &LiveFile| {
-            let age = |since: Instant| now.saturating_duration_since(since);
-            let is_old = age(live.since) >= LOG_EMPTY_AFTER;
-            let was_tried = live.tried.is_some_and(|tried| age(tried) < LOG_RETRY);
-            !was_tried && (is_old || has_failed || is_half_full && *first <= middle)
-        };
-        let live = self.live.iter_mut().filter(|(key, live)| is_due(key, live));
-        live.take(LOG_EMPTY_FILES)
-            .map(|(_, live)| {
-                live.tried = Some(now);
-                Arc::clone(&live.inode)
-            })
-            .collect()
     }
 }

@@ -24,7 +24,7 @@ use super::state::{Awaited, Outcome, Stage};
 use crate::core::direct::plug::plugged_no_more;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::inode::Inode;
-use crate::core::limits::{LOG_PAGES, LOG_SYNCS};
+use crate::core::logged::limits::{LOG_PAGES, LOG_SYNCS};
 use crate::core::shared::Shared;
 use crate::core::stats::Counters;
 use crate::core::sync::SyncCall;
@@ -163,7 +163,9 @@ impl IntentLog {
     pub(crate) fn empty_soon(&self, inode: &Arc<Inode>) {
         let asked = inode.catch(|| {
             let mut state = inode.lock();
-            let is_new = state.logging.is_live() && state.logging.ask_to_empty().1;
+            // The end of one in progress is looked at.
+            let is_due = state.logging.is_live() && !state.logging.is_emptying();
+            let is_new = is_due && state.logging.ask_to_empty().1;
             (is_new, state.ownership.is_breaking())
         });
         if let Some((true, is_breaking)) = asked {

@@ -188,11 +188,17 @@ async fn sync_with_log(
 }
 
 /// Future of several futures. It polls all of them before it waits for one.
-struct Together<F: Future>(Vec<(Option<Pin<Box<F>>>, Option<F::Output>)>);
+struct Together<F: Future>(Vec<Part<F>>);
+
+/// A future, and its result once it has one.
+struct Part<F: Future> {
+    future: Option<Pin<Box<F>>>,
+    result: Option<F::Output>,
+}
 
 impl<F: Future> Together<F> {
     fn new(futures: Vec<Option<Pin<Box<F>>>>) -> Self {
-        Self(futures.into_iter().map(|future| (future, None)).collect())
+        Self(futures.into_iter().map(|future| Part { future, result: None }).collect())
     }
 }
 
@@ -204,17 +210,17 @@ where
     type Output = Vec<Option<F::Output>>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        for (future, result) in &mut self.0 {
-            if let Some(pinned) = future
-                && let Poll::Ready(ended) = pinned.as_mut().poll(context)
+        for part in &mut self.0 {
+            if let Some(future) = &mut part.future
+                && let Poll::Ready(ended) = future.as_mut().poll(context)
             {
-                (*future, *result) = (None, Some(ended));
+                (part.future, part.result) = (None, Some(ended));
             }
         }
-        if self.0.iter().any(|(future, _)| future.is_some()) {
+        if self.0.iter().any(|part| part.future.is_some()) {
             return Poll::Pending;
         }
-        Poll::Ready(self.0.drain(..).map(|(_, result)| result).collect())
+        Poll::Ready(self.0.drain(..).map(|part| part.result).collect())
     }
 }
 

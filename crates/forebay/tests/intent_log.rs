@@ -1,0 +1,184 @@
+//! An engine with an intent log on real files: what its syncs promise after the death of the
+//! process, and what other programs see.
+
+mod support;
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::time::Duration;
+
+use forebay::{Engine, ErrorKind, File, Keeper, Options};
+use support::{MIB, how, pattern, process};
+
+const CHILD: &str = "child_that_logs_until_it_is_killed";
+
+const PAGE: usize = 4096;
+
+fn options() -> Options {
+    Options { cache_bytes: Some(16 * MIB), ..Options::default() }
+}
+
+fn engine(directory: &Path) -> Engine {
+    Engine::builder(options()).intent_log_always(directory).build().unwrap()
+}
+
+/// Opens a file of 64 pages that is synced, and waits until its syncs can be logged.
+fn marked(engine: &Engine, path: &Path) -> File {
+    let file = engine.open(path, &how::create()).unwrap();
+    file.write_at(&pattern(1, 64 * PAGE), 0).unwrap();
+    file.sync_data().unwrap();
+    let before = engine.stats().logged_syncs;
+    let is_logged = support::eventually(Duration::from_secs(10), || {
+        file.write_at(&pattern(1, PAGE), 0).unwrap();
+        file.sync_data().unwrap();
+        engine.stats().logged_syncs > before
+    });
+    assert!(is_logged, "no sync is logged: {}", engine.describe());
+    file
+}
+
+#[test]
+fn contract_25_a_close_brings_logged_bytes_into_place() {
+    let directory = support::directory();
+    let path = directory.path().join("file");
+    let engine = engine(directory.path());
+    let file = marked(&engine, &path);
+    let (logged, flushes) = (engine.stats().logged_syncs, engine.stats().flushes);
+    for page in 0..20 {
+        file.write_at(&pattern(page, PAGE), page * PAGE as u64).unwrap();
+        file.sync_data().unwrap();
+    }
+    let stats = engine.stats();
+    assert_eq!((stats.logged_syncs - logged, stats.flushes), (20, flushes), "no file is flushed");
+    assert!(engine.describe().contains("intent log in"), "{}", engine.describe());
+    file.close().unwrap();
+    let mut expected = pattern(1, 64 * PAGE);
+    for page in 0..20 {
+        expected[page * PAGE..(page + 1) * PAGE].copy_from_slice(&pattern(page as u64, PAGE));
+    }
+    support::assert_on_disk(&path, &expected, "after the close");
+    engine.shutdown(Duration::from_secs(20)).unwrap();
+}
+
+#[test]
+fn contract_23_syncs_of_many_threads_and_files_share_batches() {
+    let directory = support::directory();
+    let engine = engine(directory.path());
+    let path = |number: usize| directory.path().join(format!("file{number}"));
+    let files: Vec<_> = (0..8).map(|number| marked(&engine, &path(number))).collect();
+    std::thread::scope(|scope| {
+        for (number, file) in files.iter().enumerate() {
+            scope.spawn(move || {
+                for round in 0..50 {
+                    file.write_at(&pattern(number as u64 + round, PAGE), round * PAGE as u64)
+                        .unwrap();
+                    file.sync_data().unwrap();
+                }
+            });
+        }
+    });
+    let all: Vec<&File> = files.iter().collect();
+    files.iter().for_each(|file| file.write_at(b"together", 5).unwrap());
+    engine.sync_many(&all).unwrap();
+    let stats = engine.stats();
+    assert!(stats.logged_syncs >= 8 * 50 && stats.log_batches <= stats.logged_syncs);
+    drop(files);
+    engine.shutdown(Duration::from_secs(20)).unwrap();
+    for number in 0..8 {
+        let found = fs::read(path(number)).unwrap();
+        assert_eq!(&found[5..13], b"together");
+        let last = &found[49 * PAGE..50 * PAGE];
+        assert_eq!(last, pattern(number as u64 + 49, PAGE), "file {number}");
+    }
+}
+
+#[test]
+fn child_that_logs_until_it_is_killed() {
+    let Some(directory) = process::task() else { return };
+    let directory = Path::new(&directory);
+    let engine = engine(directory);
+    let file = marked(&engine, &directory.join("file"));
+    for round in 0.. {
+        file.write_at(&pattern(round, PAGE), round % 64 * PAGE as u64).unwrap();
+        file.sync_data().unwrap();
+        process::report(format_args!("synced {round} {}", engine.stats().logged_syncs));
+    }
+}
+
+/// The last acknowledged version of each page, or the one after it, is in the file once the next
+/// engine has replayed the log.
+#[test]
+fn contract_24_the_next_engine_replays_what_a_killed_process_has_synced() {
+    let directory = support::directory();
+    let mut child = process::start_child(CHILD, directory.path().to_str().unwrap());
+    let output = BufReader::new(child.stdout.take().unwrap());
+    let mut last = None;
+    for line in output.lines().map_while(Result::ok) {
+        let Some(said) = process::reported(&line) else { continue };
+        let numbers: Vec<u64> =
+            said.split(' ').skip(1).map(|number| number.parse().unwrap()).collect();
+        last = Some((numbers[0], numbers[1]));
+        if numbers[0] == 100 {
+            child.kill().unwrap();
+        }
+    }
+    child.wait().unwrap();
+    let (last, logged) = last.expect("the child syncs");
+    assert!(logged > 50, "{logged} of {last} syncs are logged");
+    let engine = engine(directory.path());
+    let found = fs::read(directory.path().join("file")).unwrap();
+    for page in 0..64 {
+        let newest = last - (last + 64 - page) % 64;
+        let bytes = &found[page as usize * PAGE..][..PAGE];
+        let is_right = bytes == pattern(newest, PAGE) || bytes == pattern(newest + 64, PAGE);
+        assert!(is_right, "page {page}, after {last} rounds");
+    }
+    engine.shutdown(Duration::from_secs(20)).unwrap();
+}
+
+#[test]
+fn contract_24_another_program_finds_logged_bytes_in_the_file() {
+    let directory = support::directory();
+    let path = directory.path().join("file");
+    let engine = engine(directory.path());
+    let file = marked(&engine, &path);
+    file.write_at(b"logged", 7 * PAGE as u64).unwrap();
+    file.sync_data().unwrap();
+    let found = fs::read(&path).unwrap();
+    assert_eq!(&found[7 * PAGE..7 * PAGE + 6], b"logged");
+    file.write_at(b"shared", 7 * PAGE as u64).unwrap();
+    file.sync_data().unwrap();
+    assert_eq!(&fs::read(&path).unwrap()[7 * PAGE..7 * PAGE + 6], b"shared");
+}
+
+#[test]
+fn contract_24_a_change_of_length_is_not_undone() {
+    let directory = support::directory();
+    let path = directory.path().join("file");
+    let engine = engine(directory.path());
+    let file = marked(&engine, &path);
+    file.write_at(b"beyond the cut", 30 * PAGE as u64).unwrap();
+    file.sync_data().unwrap();
+    file.set_len(8 * PAGE as u64).unwrap();
+    file.sync_all().unwrap();
+    file.close().unwrap();
+    engine.shutdown(Duration::from_secs(20)).unwrap();
+    let again = self::engine(directory.path());
+    assert_eq!(fs::metadata(&path).unwrap().len(), 8 * PAGE as u64);
+    drop(again);
+}
+
+#[test]
+fn a_log_excludes_a_keeper_and_another_engine() {
+    let directory = support::directory();
+    let builder = || Engine::builder(options()).intent_log_always(directory.path());
+    let with_keeper = builder().survive(Keeper::this_program()).build();
+    assert_eq!(support::kind_of(with_keeper.map(drop)), ErrorKind::Unsupported);
+    let first = builder().build().unwrap();
+    assert_eq!(support::kind_of(builder().build().map(drop)), ErrorKind::Busy);
+    drop(first);
+    drop(builder().build().unwrap());
+    let missing = Engine::builder(options()).intent_log(directory.path().join("no")).build();
+    assert_eq!(support::kind_of(missing.map(drop)), ErrorKind::NotFound);
+}

@@ -10,7 +10,7 @@ use forebay_log::{
 };
 use forebay_uring::Lasting;
 
-use super::logged::Attributes;
+use super::attributes::Attributes;
 use super::power::{FoundFile, Survivors};
 use super::state::with;
 use crate::stored::{SECTOR, Survivor, bytes_of};

@@ -16,6 +16,27 @@ pub struct Copy {
     pub from: u64,
 }
 
+/// Bytes that a disk writes as a whole or not at all.
+pub const SECTOR: u64 = 512;
+
+impl Copy {
+    /// Returns the end of the piece in the file.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.offset + self.length
+    }
+
+    /// Returns the number of zeroes that follow the piece in a file of this length.
+    ///
+    /// A piece that ends inside a sector ended with the file. If the file is longer now, a later
+    /// write has reached the disk in part. Without the zeroes the sector would be a mixture of two
+    /// versions.
+    #[must_use]
+    pub fn zeroes_behind(&self, length: u64) -> u64 {
+        self.end().next_multiple_of(SECTOR).min(length).saturating_sub(self.end())
+    }
+}
+
 /// The records of one file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FilePlan {

@@ -222,9 +222,12 @@ impl Future for Emptied {
     type Output = Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0).poll(context).map(|outcome| match outcome? {
-            Outcome::NotEmptied(errno) => Err(not_emptied(&self.0.inode, errno)),
-            Outcome::Emptied | Outcome::Logged | Outcome::Refused => Ok(()),
+        Pin::new(&mut self.0).poll(context).map(|outcome| match outcome {
+            // A file without handles is closed once it is emptied, also before a later request.
+            Err(_) if self.0.inode.is_closed() => Ok(()),
+            Err(error) => Err(error),
+            Ok(Outcome::NotEmptied(errno)) => Err(not_emptied(&self.0.inode, errno)),
+            Ok(Outcome::Emptied | Outcome::Logged | Outcome::Refused) => Ok(()),
         })
     }
 }

@@ -66,9 +66,12 @@ impl Survivors {
                 "a recovery takes the changes of the engine for those of others: {changed} is \
                  later than {until}"
             );
+            let length = survivor.size;
             for copy in copies {
                 let at = copy.from as usize;
                 write(survivor, copy.offset, &bytes.0[at..at + copy.length as usize]);
+                let zeroes = copy.zeroes_behind(length) as usize;
+                write(survivor, copy.end(), &[0; SECTOR][..zeroes]);
                 put += copy.length;
             }
         }

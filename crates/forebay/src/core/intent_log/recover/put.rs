@@ -2,7 +2,7 @@
 
 use std::io;
 
-use forebay_log::replay::Copy;
+use forebay_log::replay::{Copy, SECTOR};
 use forebay_log::{Counts, Mark, Wall};
 
 use super::super::file::LogFile;
@@ -41,7 +41,8 @@ fn put_all(log: &mut LogFile, file: &OpenFile, copies: &[Copy], end: u64) -> io:
     let mut mark = Mark { file: file_id(file)?, ..old };
     renew(file, &mut mark)?;
     let mut buffer = vec![0; CHUNK as usize];
-    for copy in copies {
+    let length = file.length()?;
+    for (at, copy) in copies.iter().enumerate() {
         let mut done = 0;
         while done < copy.length {
             if mark.promise.0.saturating_sub(clock::wall()) < RENEWED {
@@ -52,6 +53,9 @@ fn put_all(log: &mut LogFile, file: &OpenFile, copies: &[Copy], end: u64) -> io:
             file.write_all_at(part, copy.offset + done)?;
             done += part.len() as u64;
         }
+        let next = copies.get(at + 1).map_or(u64::MAX, |next| next.offset);
+        let zeroes = copy.zeroes_behind(length).min(next - copy.end()) as usize;
+        file.write_all_at(&[0; SECTOR as usize][..zeroes], copy.end())?;
     }
     file.sync_data()?;
     let counts = Counts::From(end);

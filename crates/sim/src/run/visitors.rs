@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::platform::thread;
 use crate::random::Random;
 use crate::run::stage::Stage;
+use crate::stored::Keep;
 use crate::world::others::{Patience, Visit};
 use crate::world::{self, machine};
 
@@ -68,6 +69,7 @@ impl Stage {
                 "contract 6: the lease of file {number} is not released: another program waited \
                  {waited:?}"
             );
+            self.check_no_records(number);
             let is_alive = !world::is_killed(self.engine.get());
             let is_same_life = is_alive && self.lives.get() == life;
             // A lease is given up in time, even if the device does not take the data.
@@ -93,6 +95,20 @@ impl Stage {
             Ok(false) => self.hit("visitor refused"),
             Err(error) => panic!("file {number} cannot be visited: {error}"),
         }
+    }
+
+    /// Another program has opened a file: a replay of the log would undo its changes.
+    fn check_no_records(&self, number: usize) {
+        if self.plan.log_blocks.is_none() {
+            return;
+        }
+        let path = self.plan.path(number);
+        let mut found = machine::survivors(Keep::Everything, &mut self.crashes.borrow_mut());
+        assert_eq!(
+            found.replay_into(super::logged::LOG, Some(&path)),
+            0,
+            "contract 24: another program has file {number} open while records of it count"
+        );
     }
 
     /// Ends all other programs: the power is cut.

@@ -7,7 +7,7 @@ use forebay_block::Moment;
 use super::state::{MUTEX, State, Status, TaskId};
 
 /// Lines of the trace that a report prints.
-const LINES: usize = 6000;
+const LINES: usize = 60;
 
 /// A run that failed.
 #[derive(Clone, Debug)]

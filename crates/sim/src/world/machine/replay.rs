@@ -35,6 +35,15 @@ impl Survivors {
     /// If the log is damaged, or a file with records that count looks as if another program had
     /// changed it.
     pub fn replay(&mut self, log: impl AsRef<Path>) -> u64 {
+        self.replay_into(log, None)
+    }
+
+    /// As [`replay`](Self::replay), into one file alone.
+    ///
+    /// # Panics
+    /// As [`replay`](Self::replay).
+    pub fn replay_into(&mut self, log: impl AsRef<Path>, path: Option<&Path>) -> u64 {
+        let only = path.map(|path| self.paths.get(path).copied());
         let Some(node) = self.paths.get(log.as_ref()) else { return 0 };
         let mut bytes = Bytes(bytes_of_file(&self.files[node].survivor));
         let blocks: Vec<&[u8]> = bytes.0.chunks(BLOCK).take(HEADS as usize).collect();
@@ -54,7 +63,10 @@ impl Survivors {
                 plan.file.is_same(&id_of(&lasting))
             });
             // Its name is lost.
-            let Some((_, FoundFile { survivor, logged, .. })) = found else { continue };
+            let Some((node, FoundFile { survivor, logged, .. })) = found else { continue };
+            if only.is_some_and(|only| only != Some(*node)) {
+                continue;
+            }
             let Attributes { mark, changed } = logged;
             let mark = mark.as_ref().and_then(|mark| Mark::decode(mark));
             let mark = mark.filter(|mark| mark.log == head.log && mark.file.is_same(&plan.file));

@@ -11,7 +11,7 @@ use crate::core::engine::Engine;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::knobs;
 use crate::core::logged;
-use crate::core::logged::limits::LOG_BLOCKS;
+use crate::core::logged::bounds::LOG_BLOCKS;
 use crate::core::open::adoption::Adopted;
 use crate::core::options::Options;
 use crate::core::recovery::inherited::forget_all_but;

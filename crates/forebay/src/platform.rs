@@ -72,6 +72,12 @@ pub(crate) mod files {
         PathBuf::from(std::ffi::OsStr::from_bytes(bytes))
     }
 
+    /// Returns the bytes that name a path to the kernel.
+    pub(crate) fn bytes_of_path(path: &Path) -> Vec<u8> {
+        use std::os::unix::ffi::OsStrExt as _;
+        path.as_os_str().as_bytes().to_vec()
+    }
+
     /// Returns whether a path names a block device.
     pub(crate) fn is_device(path: &Path) -> bool {
         std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device())

@@ -31,6 +31,13 @@ pub fn path_of_bytes(bytes: &[u8]) -> PathBuf {
     PathBuf::from(std::ffi::OsStr::from_bytes(bytes))
 }
 
+/// Returns the bytes that name a path to the kernel.
+#[must_use]
+pub fn bytes_of_path(path: &Path) -> Vec<u8> {
+    use std::os::unix::ffi::OsStrExt as _;
+    path.as_os_str().as_bytes().to_vec()
+}
+
 /// Returns whether a path names a block device.
 #[must_use]
 pub fn is_device(path: &Path) -> bool {

@@ -26,7 +26,7 @@ use super::counts::{Charges, Failures};
 use super::record::Account;
 use super::wakers::Wakers;
 use crate::core::base::Base;
-use crate::core::logged::state::Logging;
+use crate::core::logged::logging::Logging;
 use crate::core::sync::lead::Syncing;
 
 /// State of an inode, under its lock.

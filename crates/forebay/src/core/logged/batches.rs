@@ -18,7 +18,7 @@ use forebay_cache::limits::PAGE;
 use forebay_cache::{Loggable, LoggedPage};
 use forebay_log::{BLOCK, Batch, FileId, Point, Wall, record};
 
-use super::state::Live;
+use super::logging::Live;
 use super::{IntentLog, Work};
 use crate::core::context::senders::Message;
 use crate::core::error::{Error, ErrorKind};
@@ -26,7 +26,7 @@ use crate::core::inode::Inode;
 use crate::core::inode::change::Changing;
 use crate::core::intent_log::file::LogFile;
 use crate::core::lease::holds_lease;
-use crate::core::logged::limits::{LOG_BATCH_BLOCKS, LOG_PAGES, LOG_PROMISE};
+use crate::core::logged::bounds::{LOG_BATCH_BLOCKS, LOG_PAGES, LOG_PROMISE};
 use crate::core::shared::Shared;
 use crate::core::stats::Counters;
 use crate::platform::clock;

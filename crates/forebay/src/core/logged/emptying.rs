@@ -16,7 +16,6 @@
 //! If a step fails, mark and records stay. The next sync of the file tries again, and returns the
 //! error.
 
-use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 
 use forebay_block::Errno;
@@ -25,12 +24,12 @@ use forebay_log::{Counts, FileId, Mark, Wall};
 
 use super::IntentLog;
 use super::batches::end_waits;
-use super::state::Emptying;
+use super::logging::Emptying;
 use crate::core::error::{Error, Result};
 use crate::core::inode::Inode;
 use crate::core::inode::change::After;
 use crate::core::intent_log::marks::file_id;
-use crate::core::logged::limits::LOG_PAUSE;
+use crate::core::logged::bounds::LOG_PAUSE;
 use crate::core::shared::Shared;
 use crate::core::stats::Counters;
 use crate::core::sync::tickets::{Ticket, take_ticket};
@@ -149,7 +148,7 @@ impl IntentLog {
         // Recovery finds files by walking the directory, without links.
         let path = files::path_of(&inode.file)?;
         let Ok(hint) = path.strip_prefix(&self.directory) else { return Ok(None) };
-        Ok(Some((file_id(&inode.file)?, hint.as_os_str().as_bytes().to_vec())))
+        Ok(Some((file_id(&inode.file)?, files::bytes_of_path(hint))))
     }
 }
 

@@ -13,19 +13,20 @@
 //! waits for neither of them, and a caller of a sync may wait for both. The emptying thread waits
 //! for contexts, as a caller of a sync does.
 //!
-//! - [`state`]: the part of a file. The page of [`state::Logging`] has the rules.
+//! - [`logging`]: the part of a file. The page of [`logging::Logging`] has the rules.
 //! - [`route`]: the way of a sync. `batches`: group commit. `emptying`: files are brought into
-//!   place. `open`: the log at the start of the engine.
+//!   place. `open`: the log at the start of the engine. `threads`: their start.
 //!
 //! The format, the file and the recovery are in `intent_log` and in the crate `forebay-log`.
 
 pub(crate) mod batches;
+pub(crate) mod bounds;
 pub(crate) mod emptying;
-pub(crate) mod limits;
+pub(crate) mod logging;
 pub(crate) mod open;
 mod queues;
 pub(crate) mod route;
-pub(crate) mod state;
+pub(crate) mod threads;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,20 +35,17 @@ use std::time::{Duration, Instant};
 
 use forebay_log::{BLOCK, LogId};
 
-use self::batches::Writer;
 use self::queues::{LiveFile, Queues};
 use crate::core::base::{LogUse, OpenLog};
-use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::inode::Inode;
 use crate::core::intent_log::file::LogFile;
-use crate::core::logged::limits::{
+use crate::core::logged::bounds::{
     LOG_EMPTY_AFTER, LOG_EMPTY_FILES, LOG_FLUSH, LOG_PROMISE_LEFT, LOG_RETRY,
 };
-use crate::core::shared::Shared;
 use crate::core::space::volume::Volume;
 use crate::core::threads::{ThreadGuard, ThreadsEnd};
+use crate::platform::clock;
 use crate::platform::sync::{Condvar, Mutex};
-use crate::platform::{clock, thread};
 
 /// The log of a directory, as all threads of the engine see it.
 #[derive(Debug)]
@@ -261,28 +259,9 @@ impl IntentLog {
         files
     }
 
-    /// Starts both threads.
-    ///
-    /// # Errors
-    /// `Io` if one could not be started.
-    pub(crate) fn start(self: &Arc<Self>, shared: &Arc<Shared>, file: LogFile) -> Result<()> {
-        let guard = self.guard.lock().take().expect("a log is started once");
-        let not_started = |error| {
-            self.end(None);
-            Error::new(ErrorKind::Io, "could not start a thread of the intent log").because(error)
-        };
-        let (writer, of_writer) = (Writer::new(shared, self, file), guard.clone());
-        let write = move || {
-            writer.run();
-            drop(of_writer);
-        };
-        thread::spawn("forebay-log", write).map_err(not_started)?;
-        let (shared, log) = (Arc::clone(shared), Arc::clone(self));
-        let empty = move || {
-            emptying::run(&shared, &log);
-            drop(guard);
-        };
-        thread::spawn("forebay-empty", empty).map_err(not_started)
+    /// Returns the guard of the threads, which are started once.
+    fn take_guard(&self) -> ThreadGuard {
+        self.guard.lock().take().expect("a log is started once")
     }
 
     /// Ends the threads once they have nothing to do. Returns false if that is not before the

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::limits::{LOG_EMPTY_AFTER, LOG_EMPTY_FILES, LOG_RETRY};
+use super::bounds::{LOG_EMPTY_AFTER, LOG_EMPTY_FILES, LOG_RETRY};
 use crate::core::inode::Inode;
 use crate::platform::clock;
 

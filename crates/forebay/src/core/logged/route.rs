@@ -20,11 +20,11 @@ use forebay_block::Errno;
 use forebay_cache::{Loggable, TicketKind};
 
 use super::IntentLog;
-use super::state::{Awaited, Outcome, Stage};
+use super::logging::{Awaited, Outcome, Stage};
 use crate::core::direct::plug::plugged_no_more;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::inode::Inode;
-use crate::core::logged::limits::{LOG_PAGES, LOG_SYNCS};
+use crate::core::logged::bounds::{LOG_PAGES, LOG_SYNCS};
 use crate::core::shared::Shared;
 use crate::core::stats::Counters;
 use crate::core::sync::SyncCall;

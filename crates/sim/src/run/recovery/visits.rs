@@ -4,7 +4,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::{DIRECTORY, Test, survivor_of};
+use super::{DIRECTORY, FILES, Test, survivor_of};
 use crate::marks;
 use crate::platform::files;
 use crate::random::Random;
@@ -18,7 +18,7 @@ pub(super) fn visit(test: &Rc<Test>, random: &mut Random) {
     }
     // Requests of a dead process end, and then the promise.
     world::sleep(Duration::from_secs(4));
-    for number in 0..test.files.borrow().len() {
+    for number in 0..FILES {
         let path = test.files.borrow()[number].path.clone();
         if machine::identity(&path).is_none() || random.below(3) > 0 {
             continue;
@@ -35,7 +35,6 @@ pub(super) fn visit(test: &Rc<Test>, random: &mut Random) {
                 let moved = Path::new(DIRECTORY).join("sub").join(format!("moved{number}"));
                 if machine::rename(&path, &moved).is_ok() {
                     files::sync_directory_of(&moved).expect("a calm machine");
-                    files::sync_directory_of(&test.files.borrow()[0].path).ok();
                     machine::rename(&moved, &path).expect("its own name is free");
                     files::sync_directory_of(&path).expect("a calm machine");
                     sync(&path);
@@ -65,12 +64,12 @@ pub(super) fn visit(test: &Rc<Test>, random: &mut Random) {
 fn remove(test: &Rc<Test>, number: usize, path: &Path, random: &mut Random) {
     machine::unlink(path).expect("a name");
     if random.below(2) == 0 {
-        let other = test.files.borrow();
-        let beside = other.iter().find(|file| {
-            file.path.parent() == path.parent() && machine::identity(&file.path).is_some()
-        });
-        if let Some(beside) = beside {
-            files::sync_directory_of(&beside.path).expect("a calm machine");
+        let paths: Vec<_> = test.files.borrow().iter().map(|file| file.path.clone()).collect();
+        let is_beside = |it: &&std::path::PathBuf| {
+            it.parent() == path.parent() && machine::identity(it).is_some()
+        };
+        if let Some(beside) = paths.iter().find(is_beside) {
+            files::sync_directory_of(beside).expect("a calm machine");
         }
     }
     test.files.borrow_mut()[number].is_removed = true;

@@ -68,9 +68,34 @@ impl Batch {
     /// # Panics
     /// If there is no room for it, no range, or an empty one.
     pub fn add(&mut self, file: &FileId, path: &[u8], ranges: &[Range<u64>]) -> &mut [u8] {
+        self.put(file, path, ranges, None)
+    }
+
+    /// Adds a record as [`Batch::add`], of a file of `size` bytes. A range that ends there is
+    /// marked: if a later write has made the file longer, a replay zeroes the rest of its sector.
+    ///
+    /// # Panics
+    /// As [`Batch::add`].
+    pub fn add_at_end(
+        &mut self,
+        file: &FileId,
+        path: &[u8],
+        ranges: &[Range<u64>],
+        size: u64,
+    ) -> &mut [u8] {
+        self.put(file, path, ranges, Some(size))
+    }
+
+    fn put(
+        &mut self,
+        file: &FileId,
+        path: &[u8],
+        ranges: &[Range<u64>],
+        size: Option<u64>,
+    ) -> &mut [u8] {
         assert!(!ranges.is_empty(), "a record without bytes");
         assert!(self.has_room(record::size(path, ranges)), "the batch is full");
-        let data = record::put(&mut self.bytes, file, path, ranges);
+        let data = record::put(&mut self.bytes, file, path, ranges, size);
         self.records += 1;
         &mut self.bytes[data]
     }

@@ -10,6 +10,9 @@ use crate::identity::FileId;
 /// Bytes of a record before its ranges.
 pub(crate) const FIXED: usize = FileId::BYTES + 16;
 
+/// Flag of a range: the file ends with it.
+const ENDS_FILE: u32 = 1;
+
 /// Bytes of a range.
 const RANGE: usize = 16;
 
@@ -31,6 +34,8 @@ pub struct Piece {
     pub length: u64,
     /// Place of the bytes, counted from the beginning of the batch.
     pub at: u64,
+    /// Whether the file ended with the range when the record was made.
+    pub ends_file: bool,
 }
 
 /// A record as it was read.
@@ -58,6 +63,7 @@ pub(crate) fn put(
     file: &FileId,
     path: &[u8],
     ranges: &[Range<u64>],
+    file_size: Option<u64>,
 ) -> Range<usize> {
     let path = &path[..path.len().min(MAX_PATH)];
     let start = into.len();
@@ -71,7 +77,9 @@ pub(crate) fn put(
     for range in ranges {
         assert!(range.start < range.end && range.end <= MAX_END, "no range of a file: {range:?}");
         put_u64(record, at, range.start);
-        put_u64(record, at + 8, range.end - range.start);
+        let length = u32::try_from(range.end - range.start).expect("a batch has fewer bytes");
+        put_u32(record, at + 8, length);
+        put_u32(record, at + 12, if file_size == Some(range.end) { ENDS_FILE } else { 0 });
         data += range.end - range.start;
         at += RANGE;
     }
@@ -94,11 +102,11 @@ pub(crate) fn take(batch: &[u8], at: usize) -> Option<(Record, usize)> {
     let mut place = (at + FIXED + count * RANGE + path) as u64;
     let first = place;
     for _ in 0..count {
-        let (offset, length) = (from.u64()?, from.u64()?);
-        if length == 0 || offset.checked_add(length)? > MAX_END {
+        let (offset, length, flags) = (from.u64()?, u64::from(from.u32()?), from.u32()?);
+        if length == 0 || offset.checked_add(length)? > MAX_END || flags & !ENDS_FILE != 0 {
             return None;
         }
-        pieces.push(Piece { offset, length, at: place });
+        pieces.push(Piece { offset, length, at: place, ends_file: flags & ENDS_FILE != 0 });
         place = place.checked_add(length)?;
     }
     let path = from.bytes(path)?.to_vec();

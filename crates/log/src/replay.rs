@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::identity::FileId;
+use crate::record::Piece;
 use crate::scan::Found;
 
 /// A piece of a file and the place of its bytes in the log.
@@ -14,6 +15,8 @@ pub struct Copy {
     pub length: u64,
     /// Offset of the bytes in the log's file.
     pub from: u64,
+    /// Whether the file ended with these bytes when the record was made.
+    pub ends_file: bool,
 }
 
 /// Bytes that a disk writes as a whole or not at all.
@@ -28,12 +31,13 @@ impl Copy {
 
     /// Returns the number of zeroes that follow the piece in a file of this length.
     ///
-    /// A piece that ends inside a sector ended with the file. If the file is longer now, a later
-    /// write has reached the disk in part. Without the zeroes the sector would be a mixture of two
+    /// The file ended with the piece, inside a sector. If it is longer now, a later write that no
+    /// sync covered has reached the disk. Without the zeroes the sector would be a mixture of two
     /// versions.
     #[must_use]
     pub fn zeroes_behind(&self, length: u64) -> u64 {
-        self.end().next_multiple_of(SECTOR).min(length).saturating_sub(self.end())
+        let end = if self.ends_file { self.end().next_multiple_of(SECTOR) } else { 0 };
+        end.min(length).saturating_sub(self.end())
     }
 }
 
@@ -68,7 +72,8 @@ impl Replay {
                 plan.path.clone_from(&record.path);
                 plan.records.extend(record.pieces.iter().map(|piece| {
                     let from = batch.offset + piece.at;
-                    let copy = Copy { offset: piece.offset, length: piece.length, from };
+                    let Piece { offset, length, ends_file, .. } = *piece;
+                    let copy = Copy { offset, length, from, ends_file };
                     (batch.sequence, copy)
                 }));
             }
@@ -93,12 +98,13 @@ impl FilePlan {
                 let old_end = old.offset + old.length;
                 if old.offset < copy.offset {
                     let length = old.length.min(copy.offset - old.offset);
-                    newest.insert(old.offset, Copy { length, ..old });
+                    newest.insert(old.offset, Copy { length, ends_file: false, ..old });
                 }
                 if old_end > end {
                     let skipped = end.max(old.offset) - old.offset;
                     let (offset, from) = (old.offset + skipped, old.from + skipped);
-                    newest.insert(offset, Copy { offset, length: old_end - offset, from });
+                    let length = old_end - offset;
+                    newest.insert(offset, Copy { offset, length, from, ..old });
                 }
             }
             newest.insert(copy.offset, *copy);

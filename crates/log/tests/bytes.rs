@@ -101,3 +101,28 @@ proptest! {
         prop_assert_eq!(Mark::decode(&bytes[1..]), None);
     }
 }
+
+/// Returns the pieces of records of one file, the newest over the older ones.
+fn newest(records: &[(std::ops::Range<u64>, u64)]) -> Vec<(u64, u64, u64)> {
+    let piece = |(range, size): &(std::ops::Range<u64>, u64)| {
+        let (offset, length) = (range.start, range.end - range.start);
+        record::Piece { offset, length, at: 0, ends_file: *size == range.end }
+    };
+    let pieces = records.iter().map(piece).collect();
+    let record = record::Record { file: file(), path: Vec::new(), pieces };
+    let (offset, promise) = (0, Wall(0));
+    let batch = forebay_log::Found { sequence: 1, offset, promise, records: vec![record] };
+    let plans = forebay_log::Replay::new(&[batch]).files;
+    let copies = plans[0].newest_from(0).into_iter();
+    copies.map(|copy| (copy.offset, copy.end(), copy.zeroes_behind(10_000))).collect()
+}
+
+#[test]
+fn only_the_sector_behind_the_end_of_a_file_is_zeroed() {
+    assert_eq!(newest(&[(0..100, 100)]), [(0, 100, 412)]);
+    assert_eq!(newest(&[(0..100, 200)]), [(0, 100, 0)]);
+    assert_eq!(newest(&[(0..1024, 1024)]), [(0, 1024, 0)]);
+    // Of a piece that is overwritten in part, the end stays the end.
+    assert_eq!(newest(&[(0..100, 100), (0..50, 100)]), [(0, 50, 0), (50, 100, 412)]);
+    assert_eq!(newest(&[(0..100, 100), (90..300, 300)]), [(0, 90, 0), (90, 300, 212)]);
+}

@@ -51,7 +51,8 @@ fn ours(log: &Log) -> (String, String) {
                 let start = (batch.offset + piece.at) as usize;
                 let data = &log.disk.0[start..start + piece.length as usize];
                 let sum = crc32c::crc32c(data);
-                writeln!(text, "    {} {} {sum:08x}", piece.offset, piece.length).unwrap();
+                let end = if piece.ends_file { " end" } else { "" };
+                writeln!(text, "    {} {} {sum:08x}{end}", piece.offset, piece.length).unwrap();
             }
         }
     }

@@ -97,7 +97,12 @@ impl Log {
     pub(crate) fn batch(records: &[Drawn]) -> Batch {
         let mut batch = Batch::new();
         for (file, pieces) in records {
-            let mut data = &mut batch.add(&id(*file), b"a/path", &ranges_of(pieces))[..];
+            let ranges = ranges_of(pieces);
+            let size = ranges.iter().map(|range| range.end).max().unwrap_or(0);
+            let mut data = match file % 2 {
+                0 => &mut batch.add(&id(*file), b"a/path", &ranges)[..],
+                _ => &mut batch.add_at_end(&id(*file), b"a/path", &ranges, size)[..],
+            };
             for (_, length, byte) in pieces {
                 let (this, rest) = data.split_at_mut(*length as usize);
                 this.fill(*byte);

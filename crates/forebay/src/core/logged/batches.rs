@@ -178,7 +178,12 @@ impl Writer {
             return Took::Nothing;
         }
         assert!(record::size(path, &ranges) <= most, "the ring may have no room for the batch");
-        let mut data = self.batch.add(id, path, &ranges);
+        // A page is whole unless the file ends in it.
+        let last = pages.last().filter(|page| page.length < PAGE as usize);
+        let mut data = match last.and(ranges.last()) {
+            Some(range) => self.batch.add_at_end(id, path, &ranges, range.end),
+            None => self.batch.add(id, path, &ranges),
+        };
         let bytes = data.len() as u64;
         for page in &pages {
             let (part, rest) = data.split_at_mut(page.length);

@@ -8,6 +8,7 @@
 mod help;
 mod mount_args;
 mod parse;
+mod recover_args;
 mod values;
 
 use std::path::PathBuf;
@@ -22,6 +23,7 @@ use help::{
 use mount_args::{MOUNT_IN_FULL, UNMOUNT_IN_FULL};
 pub(crate) use mount_args::{MountArgs, UnmountArgs};
 pub(crate) use parse::{Parsed, command, parse};
+pub(crate) use recover_args::RecoverArgs;
 use values::{bytes, disk, rounds, seconds, share};
 
 /// Buffered file I/O from user space: compare it with the kernel, and run jobs
@@ -96,21 +98,6 @@ pub(crate) struct ManArgs {
     /// Existing directory for forebay.1, forebay-compare.1 and the others
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
-}
-
-/// `forebay recover`.
-#[derive(Args, Debug)]
-pub(crate) struct RecoverArgs {
-    /// Directory with an intent log, or image named in the keeper's log, or /proc/PID/fd/N of a
-    /// stopped program
-    #[arg(value_name = "PATH")]
-    pub(crate) path: PathBuf,
-    /// Print what would be written, and write nothing
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-    /// Save bytes of an intent log that may not be put into their file in DIR [the log keeps them]
-    #[arg(long, value_name = "DIR", conflicts_with = "dry_run")]
-    pub(crate) save: Option<PathBuf>,
 }
 
 /// `forebay keeper`.

@@ -68,12 +68,12 @@ proptest! {
     fn the_independent_reader_agrees(
         blocks in 16_u64..32,
         steps in steps(),
-        damage in prop::option::of((any::<prop::sample::Index>(), 2 * BLOCK_BYTES..16 * BLOCK_BYTES)),
+        damage in prop::option::of((0_u32..8, 2 * BLOCK_BYTES..16 * BLOCK_BYTES)),
     ) {
         let mut log = Log::new(blocks);
         steps.iter().for_each(|step| log.run(step));
         if let Some((bit, at)) = damage {
-            log.disk.0[at] ^= 1 << bit.index(8);
+            log.disk.0[at] ^= 1 << bit;
         }
         let (expected, error) = ours(&log);
         let (found, errors) = independent(&log.disk.0);

@@ -13,6 +13,9 @@
 //! flush; in a record; or in a page that is being copied into and was not dirty. So a file is *bare*
 //! from the moment a page without a record is sent, or anything else is changed past the log, until
 //! a flush that began after that has ended well. No sync of a bare file is logged.
+//!
+//! While records count, such a flush is not enough: a replay would put older bytes over those that
+//! it made durable. Then the file is bare until it is emptied.
 
 use forebay_block::Frame;
 
@@ -109,7 +112,15 @@ impl CachedFile {
             }));
         }
         debug_assert!(pages.iter().all(|page| page.length > 0), "a dirty page beyond the end");
+        if !pages.is_empty() {
+            self.flushes.begin_records();
+        }
         pages
+    }
+
+    /// Records that no record of the file counts any more: it was emptied.
+    pub fn end_records(&mut self) {
+        self.flushes.end_records();
     }
 
     /// Records that no record counts: the log has failed, or the file leaves it. Its dirty pages
@@ -244,6 +255,18 @@ mod tests {
         bed.file.settle(&second, Ok(second.length), Keep::All, &mut bed.settled);
         assert_eq!(bed.file.may_log(8), Loggable::No);
         bed.sync();
+        assert_eq!(bed.file.may_log(8), Loggable::Yes(0));
+    }
+
+    #[test]
+    fn contract_24_a_flush_is_not_enough_while_older_records_count() {
+        let mut bed = Bed::new();
+        bed.write(1);
+        assert_eq!(bed.pages(), [1]);
+        bed.write(1);
+        bed.sync();
+        assert_eq!(bed.file.may_log(8), Loggable::No, "a replay would undo the second write");
+        bed.file.end_records();
         assert_eq!(bed.file.may_log(8), Loggable::Yes(0));
     }
 

@@ -64,6 +64,11 @@ pub(crate) struct Flushes {
     since: Written,
     /// ... and before that, since the last good flush.
     before: Written,
+    /// The intent log has records of the file.
+    has_records: bool,
+    /// A good flush has covered changes without a record while the log had records of the file. A
+    /// replay would put older bytes over them.
+    is_beside_records: bool,
     /// Set from a failed flush until the next good one: writes go through the page cache.
     rewriting: Option<Rewriting>,
     /// Error of the last flush that failed and is repaired. It stays after a good flush if a page
@@ -89,6 +94,8 @@ impl Flushes {
             // No record has bytes from before the open.
             since: Written { unkept: had_bytes, bare: true, ..Written::default() },
             before: Written::default(),
+            has_records: false,
+            is_beside_records: false,
             rewriting: None,
             error: None,
             rewrites: 0,
@@ -133,10 +140,21 @@ impl Flushes {
         self.since.bare = true;
     }
 
-    /// Returns whether something was changed since the last good flush of which the intent log has
-    /// no record.
+    /// Returns whether something was changed of which the intent log has no record, and which is
+    /// not safe: a good flush does not cover it, or older records of the file count.
     pub(crate) fn is_bare(&self) -> bool {
-        self.since.bare || self.before.bare
+        self.since.bare || self.before.bare || self.is_beside_records
+    }
+
+    /// Records that the intent log has records of the file.
+    pub(crate) fn begin_records(&mut self) {
+        self.has_records = true;
+    }
+
+    /// Records that no record of the file counts any more.
+    pub(crate) fn end_records(&mut self) {
+        self.has_records = false;
+        self.is_beside_records = false;
     }
 
     pub(crate) fn poisoned(&self) -> Option<Errno> {
@@ -224,6 +242,7 @@ impl Flushes {
 
     /// A flush ended well. `is_rewritten`: no page of an earlier failed flush is unwritten.
     pub(crate) fn end(&mut self, is_rewritten: bool) {
+        self.is_beside_records |= self.before.bare && self.has_records;
         self.before = Written::default();
         self.rewriting = None;
         if is_rewritten {

@@ -173,6 +173,9 @@ fn end(
             let before = file.logging.first_live();
             file.logging.end_emptying(emptying, result);
             log.note_emptied(inode, before, file.logging.first_live());
+            if !has_failed && !file.logging.is_live() {
+                file.cache.end_records();
+            }
             end_waits(file);
             // It may be closed, or its lease released.
             file.look();

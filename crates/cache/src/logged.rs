@@ -118,7 +118,7 @@ impl CachedFile {
         pages
     }
 
-    /// Records that no record of the file counts any more: it was emptied.
+    /// Records that the file was emptied: none of its records counts.
     pub fn end_records(&mut self) {
         self.flushes.end_records();
     }

@@ -37,7 +37,7 @@ struct Written {
     unkept: bool,
     /// Something was appended past the cache, by a write through the page cache of the kernel.
     appended: bool,
-    /// Something was changed of which the intent log has no record.
+    /// Something was changed without a record in the intent log.
     bare: bool,
 }
 
@@ -135,13 +135,13 @@ impl Flushes {
         self.is_unflushed = true;
     }
 
-    /// Records that something is changed of which the intent log has no record.
+    /// Records that something is changed without a record in the intent log.
     pub(crate) fn note_bare(&mut self) {
         self.since.bare = true;
     }
 
-    /// Returns whether something was changed of which the intent log has no record, and which is
-    /// not safe: a good flush does not cover it, or older records of the file count.
+    /// Returns whether something was changed without a record in the intent log, and is not safe: a
+    /// good flush does not cover it, or older records of the file count.
     pub(crate) fn is_bare(&self) -> bool {
         self.since.bare || self.before.bare || self.is_beside_records
     }
@@ -151,7 +151,7 @@ impl Flushes {
         self.has_records = true;
     }
 
-    /// Records that no record of the file counts any more.
+    /// Records that the file was emptied: none of its records counts.
     pub(crate) fn end_records(&mut self) {
         self.has_records = false;
         self.is_beside_records = false;

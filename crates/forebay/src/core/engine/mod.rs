@@ -13,7 +13,7 @@ use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::File;
 use crate::core::inode::Inode;
 use crate::core::lease;
-use crate::core::logged::{IntentLog, threads};
+use crate::core::logged::{IntentLog, both_threads};
 use crate::core::open::open_options::OpenOptions;
 use crate::core::options::Options;
 use crate::core::recovery::KeeperState;
@@ -84,7 +84,7 @@ impl Engine {
         watch_keeper(&shared)?;
         let description = shared.start()?;
         if let (Some(log), Some(opened)) = (&shared.log, opened) {
-            threads::start(&shared, log, opened.file)?;
+            both_threads::start(&shared, log, opened.file)?;
         }
         let weak = Arc::downgrade(&shared);
         let watch = LeaseWatch::new(move |key| {

@@ -91,8 +91,9 @@ impl Builder {
         self
     }
 
-    /// Gives the engine an intent log in a directory. [`File::sync_data`](crate::File::sync_data) of
-    /// files below the directory, on the same file system, then returns once their new bytes are in
+    /// Gives the engine an intent log in a directory.
+    ///
+    /// [`File::sync_data`](crate::File::sync_data) of files below the directory, on the same file system, then returns once their new bytes are in
     /// the log and flushed. One write and one flush of the log serve the syncs of many files.
     ///
     /// **After a power cut or a crash nobody may open the files of the directory before the log is
@@ -100,8 +101,8 @@ impl Builder {
     /// without its log may be old. The page `docs/intent-log.md` has the rules.
     ///
     /// [`Builder::build`] makes the log if it is missing (64 MiB), and replays it otherwise. Syncs
-    /// are logged only where a flush of the disk takes 0.2 ms or more, and of files that were synced
-    /// before since they were opened. [`File::close`](crate::File::close) and
+    /// are logged only where a flush of the disk takes 0.2 ms or more, and of files that were
+    /// synced before since they were opened. [`File::close`](crate::File::close) and
     /// [`Engine::shutdown`] bring everything into place. An engine has either an intent log or a
     /// keeper.
     #[must_use]
@@ -124,8 +125,8 @@ impl Builder {
     /// - `Unsupported` if io_uring was required and is missing, forbidden or out of memory.
     /// - `Keeper` if the keeper cannot be started, or is of another version.
     /// - `Unsupported` for a keeper beside an intent log.
-    /// - `Busy`, `Open`, `Unsupported` or `Io` if the intent log cannot be used; the message has the
-    ///   reason and a remedy.
+    /// - `Busy`, `Open`, `Unsupported` or `Io` if the intent log cannot be used; the message has
+    ///   the reason and a remedy.
     /// - `NotPermitted` if `context_priority` is `Realtime` and the system does not allow it.
     /// - `Io` if the system grants no memory or no thread.
     /// - `WouldDeadlock` on a thread of an engine.

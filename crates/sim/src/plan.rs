@@ -191,8 +191,7 @@ impl Plan {
         }
     }
 
-    /// A run with an intent log, most of whose files are on the file system of the log, with many
-    /// syncs.
+    /// A run with an intent log and many syncs. Most files are on the file system of the log.
     #[must_use]
     pub fn logged(seed: u64) -> Self {
         let mut plan = Self::swarm(seed);

@@ -265,7 +265,8 @@ impl Pool {
         }
     }
 
-    /// Copies the first bytes of a dirty page that nobody copies into. Called under the file's lock.
+    /// Copies the first bytes of a dirty page that nobody copies into. Called under the file's
+    /// lock.
     pub(crate) fn read(&self, frame: Frame, into: &mut [u8]) {
         debug_assert!(into.len() <= PAGE, "bytes of another frame");
         // SAFETY: nobody writes into the frame before the lock is released, and nobody frees it.

@@ -43,7 +43,7 @@ pub(crate) struct Writer {
     has_failed: bool,
 }
 
-/// What became of a file in a batch.
+/// Result of taking a file into a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Took {
     /// A record of it is in the batch.

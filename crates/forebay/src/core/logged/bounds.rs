@@ -31,8 +31,8 @@ pub(crate) const LOG_PAUSE: Duration = Duration::from_millis(10);
 /// Pause after an emptying that failed, or a log that cannot be written.
 pub(crate) const LOG_RETRY: Duration = Duration::from_secs(1);
 
-/// Time for which a log promises that the engine alone changes its files, and the rest of it at
-/// which it is renewed.
+/// Length of the promise that the engine alone changes the files of a log, and its rest when it is
+/// renewed.
 pub(crate) const LOG_PROMISE: Duration = Duration::from_secs(30);
 pub(crate) const LOG_PROMISE_LEFT: Duration = Duration::from_secs(15);
 

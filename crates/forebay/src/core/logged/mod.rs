@@ -20,13 +20,13 @@
 //! The format, the file and the recovery are in `intent_log` and in the crate `forebay-log`.
 
 pub(crate) mod batches;
+pub(crate) mod both_threads;
 pub(crate) mod bounds;
 pub(crate) mod emptying;
 pub(crate) mod logging;
 pub(crate) mod open;
 mod queues;
 pub(crate) mod route;
-pub(crate) mod threads;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ pub(crate) struct IntentLog {
     how: LogUse,
     /// Blocks of its ring.
     blocks: u64,
-    /// End of the time in which logged files may be changed in place, in nanoseconds since 1970.
+    /// Logged files may be changed in place until then, in nanoseconds since 1970.
     promise: AtomicI64,
     queues: Mutex<Queues>,
     /// Notified when the thread of the batches has something to do.

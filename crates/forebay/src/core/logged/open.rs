@@ -16,7 +16,8 @@ use crate::platform::OpenDirectory;
 /// Time to wait for another engine, or a recovery, that holds the log.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Opens the log of a directory, and puts the records of an earlier engine into their files. Blocks.
+/// Opens the log of a directory, and puts the records of an earlier engine into their files.
+/// Blocks.
 ///
 /// # Errors
 /// As [`recover`](crate::core::intent_log::recover::recover); `Open` if records are left that may

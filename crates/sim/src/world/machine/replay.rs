@@ -1,5 +1,5 @@
-//! The records of an intent log, put into the files that a loss of power left: what a recovery would
-//! make of them, without its requests. So many states can be looked at in a run.
+//! The records of an intent log, put into the files that a loss of power left: the result of a
+//! recovery, without its requests. So many states can be looked at in a run.
 
 use std::convert::Infallible;
 use std::path::Path;

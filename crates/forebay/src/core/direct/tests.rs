@@ -67,9 +67,10 @@ impl Bench {
             settings,
             on_error: Box::new(move |error| report.lock().send(error.kind()).unwrap()),
             keeper: None,
+            log: None,
         };
         // There is no thread: messages to the first context arrive in the test.
-        let shared = Arc::new(Shared::new(parts, Box::new(contexts)));
+        let shared = Arc::new(Shared::new(parts, Box::new(contexts), None));
         shared.contexts.enter(0, sender);
         Self { flow: Flow::default(), backend, shared, inbox, reported, files: Vec::new() }
     }

@@ -71,7 +71,7 @@ pub fn run(seed: u64, fails: bool, tracing: Tracing) -> std::result::Result<Mark
         for path in [DIRECTORY, "/d/sub", SAVED] {
             machine::make_directory(path);
         }
-        let place = |number: usize| if number % 2 == 0 { DIRECTORY } else { "/d/sub" };
+        let place = |number: usize| if number.is_multiple_of(2) { DIRECTORY } else { "/d/sub" };
         let files = (0..FILES).map(|number| Tracked {
             path: Path::new(place(number)).join(format!("f{number}")),
             ledger: bytewise(Ledger::new()),

@@ -1,4 +1,5 @@
-//! redb over its own storage and over Forebay, without and with a keeper, in paired rounds.
+//! redb over its own storage and over Forebay, alone, with a keeper and with an intent log, in
+//! paired rounds.
 //!
 //! ```text
 //! cargo run --release --example bench -- DIRECTORY [--rounds N] [--seconds S] [--records N]
@@ -8,8 +9,8 @@
 //! Jobs: `commit` commits 5 records durably, again and again. `bulk` inserts records with random
 //! keys in one transaction and commits it. `random-read` reads records of such a database.
 //!
-//! Arms: `std` is redb's own storage, `forebay` this crate, and `forebay-survive` the same with a
-//! keeper. Each cell runs in a process of its own. A round runs every job on every arm, in an order
+//! Arms: `std` is redb's own storage, `forebay` this crate, `forebay-survive` the same with a
+//! keeper, and `forebay-log` the same with an intent log. Each cell runs in a process of its own. A round runs every job on every arm, in an order
 //! that the seed decides. The result goes to standard output as JSON, with the field names of
 //! Forebay's result files, and progress to standard error.
 //!
@@ -29,7 +30,7 @@ use std::str::FromStr;
 use cell::{Cell, Metric};
 use forebay_block::random::Random;
 
-const ARMS: [&str; 3] = ["std", "forebay", "forebay-survive"];
+const ARMS: [&str; 4] = ["std", "forebay", "forebay-survive", "forebay-log"];
 
 /// Jobs to run, and their sizes.
 #[derive(Clone, Debug)]

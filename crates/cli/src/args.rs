@@ -20,8 +20,8 @@ use help::{
     COMPARE_IN_FULL, COMPLETIONS_IN_FULL, DOCTOR_IN_FULL, MORE, RECOVER_IN_FULL, REPORT_IN_FULL,
     TOP_IN_FULL, ctl_in_full, run_in_full,
 };
+pub(crate) use mount_args::{LogWhen, MountArgs, UnmountArgs};
 use mount_args::{MOUNT_IN_FULL, UNMOUNT_IN_FULL};
-pub(crate) use mount_args::{MountArgs, UnmountArgs};
 pub(crate) use parse::{Parsed, command, parse};
 pub(crate) use recover_args::RecoverArgs;
 use values::{bytes, disk, rounds, seconds, share};

@@ -24,13 +24,13 @@ use forebay_lab::run::RunOptions;
 use forebay_lab::suite::own::{self, Choice, OwnArm};
 use forebay_lab::suite::{self, BARE, Form, SHIPPED, Suite, job_file};
 use forebay_lab::target::Target;
-use forebay_mount::{Data, Options};
+use forebay_mount::{Data, LogUse, Options};
 
 pub(crate) use repeat::{Repeated, check_size};
 
 use crate::args::{
-    self, Ask, CompareArgs, CtlArgs, DoctorArgs, KeeperArgs, MountArgs, Parsed, RecoverArgs,
-    RunArgs, UnmountArgs, Verb, WalkArgs, Way,
+    self, Ask, CompareArgs, CtlArgs, DoctorArgs, KeeperArgs, LogWhen, MountArgs, Parsed,
+    RecoverArgs, RunArgs, UnmountArgs, Verb, WalkArgs, Way,
 };
 use crate::doctor;
 use crate::failure::Failure;
@@ -307,6 +307,11 @@ fn mount(typed: MountArgs) -> Result<mount::Request, Failure> {
         Data::Engine {
             settings: settings(&typed.settings)?,
             survives: !typed.no_survive,
+            log: match typed.intent_log {
+                None => LogUse::Never,
+                Some(LogWhen::Price) => LogUse::ByPrice,
+                Some(LogWhen::Always) => LogUse::Always,
+            },
             control: typed.control,
         }
     };

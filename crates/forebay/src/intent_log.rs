@@ -18,4 +18,6 @@
 //! # }
 //! ```
 
+pub use forebay_log::NAME;
+
 pub use crate::core::intent_log::recover::{Ask, Fate, Mode, Recovered, Recovery, recover};

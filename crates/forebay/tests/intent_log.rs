@@ -8,7 +8,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::time::Duration;
 
-use forebay::{Engine, ErrorKind, File, Keeper, Options};
+use forebay::{Engine, ErrorKind, File, Keeper, Options, intent_log};
 use support::{MIB, how, pattern, process};
 
 const CHILD: &str = "child_that_logs_until_it_is_killed";
@@ -167,6 +167,37 @@ fn contract_24_a_change_of_length_is_not_undone() {
     let again = self::engine(directory.path());
     assert_eq!(fs::metadata(&path).unwrap().len(), 8 * PAGE as u64);
     drop(again);
+}
+
+#[test]
+fn contract_26_a_removed_log_is_reported_once_and_passed_by() {
+    let directory = support::directory();
+    let path = directory.path().join("file");
+    let (report, reported) = std::sync::mpsc::channel();
+    let engine = Engine::builder(options())
+        .intent_log_always(directory.path())
+        .on_error(move |error| drop(report.send(error.to_string())))
+        .build()
+        .unwrap();
+    let file = marked(&engine, &path);
+    fs::remove_file(directory.path().join(intent_log::NAME)).unwrap();
+    let (logged, flushes) = (engine.stats().logged_syncs, engine.stats().flushes);
+    for page in 0..5 {
+        file.write_at(&pattern(page + 9, PAGE), page * PAGE as u64).unwrap();
+        file.sync_data().unwrap();
+    }
+    let stats = engine.stats();
+    assert_eq!(stats.logged_syncs, logged, "no recovery would find them");
+    assert!(stats.flushes > flushes);
+    let found = fs::read(&path).unwrap();
+    (0..5).for_each(|page| {
+        assert_eq!(&found[page as usize * PAGE..][..PAGE], pattern(page + 9, PAGE));
+    });
+    file.close().unwrap();
+    engine.shutdown(Duration::from_secs(20)).unwrap();
+    let reported: Vec<String> = reported.into_iter().collect();
+    assert_eq!(reported.len(), 1, "{reported:?}");
+    assert!(reported[0].contains("another program removed it"), "{reported:?}");
 }
 
 #[test]

@@ -40,6 +40,10 @@ const FLUSHES: usize = 200;
 
 const _: () = assert!(MOST_BYTES <= 64 << 20, "a measurement writes 64 MiB at most");
 
+/// Time of a flush from which on an engine uses an intent log, and threads for an estimate.
+const LOG_FLUSH_US: u64 = 200;
+const LOG_THREADS: f64 = 32.0;
+
 /// How many times as dear or as cheap a disk has to be at the end to be called another one. Rates
 /// of a disk that others use drift by two within an hour.
 const ANOTHER: f64 = 3.0;
@@ -56,6 +60,28 @@ impl Measured {
     /// Returns it in words: `this disk: about 3,000 requests/s, ...`.
     pub fn line(&self) -> String {
         format!("this disk: {}", self.price())
+    }
+
+    /// Returns what an intent log can be worth here, for threads that each sync small writes to files
+    /// of their own. `None` where a flush is too cheap for a log.
+    ///
+    /// Without a log each sync is two requests, and the kernel merges flushes of threads that wait.
+    /// With a log all that wait share a write and a flush, and each block is written twice.
+    pub fn worth_of_log(&self) -> Option<String> {
+        if self.flush_us < LOG_FLUSH_US {
+            return None;
+        }
+        let (requests, flush) = (self.requests_per_s.max(1) as f64, self.flush_us as f64 / 1e6);
+        let blocks = LOG_THREADS * 2.0 * SMALL as f64 / self.bytes_per_s.max(1) as f64;
+        let without = (requests / 2.0).min(LOG_THREADS / (flush + 1.0 / requests));
+        let with = LOG_THREADS / (flush + 2.0 / requests + blocks);
+        let times = with / without;
+        (times >= 1.5).then(|| {
+            format!(
+                "an intent log can make the small syncs of {LOG_THREADS} threads about {times:.0} \
+                 times as fast here (docs/intent-log.md)"
+            )
+        })
     }
 
     fn price(&self) -> Price {
@@ -224,6 +250,18 @@ mod tests {
                 assert!(note.contains(after.line().trim_start_matches("this disk: ")), "{note}");
             }
         }
+    }
+
+    #[test]
+    fn a_log_is_worth_something_where_flushes_or_requests_are_dear() {
+        let of = |requests_per_s, bytes_per_s, flush_us| {
+            Measured { requests_per_s, bytes_per_s, flush_us }.worth_of_log()
+        };
+        assert_eq!(of(46_000, 1_800_000_000, 129), None);
+        let volume = of(3000, 125_000_000, 1100).unwrap();
+        assert!(volume.contains("32 threads about 6 times as fast"), "{volume}");
+        // The kernel merges their flushes already.
+        assert_eq!(of(400_000, 2_000_000_000, 2000), None);
     }
 
     #[test]

@@ -171,6 +171,8 @@ fn a_synced_file_costs_a_commit_and_a_flush(directory: &Path) {
             probe: Program::by_name("files").unwrap(),
             threads: 1,
             every: 1,
+            warm: 0,
+            rate: None,
             operations: Some(100),
             beside: Beside::Nothing,
             file_mib: 0,

@@ -23,7 +23,9 @@ fn load(name: &str) -> ProgramLoad {
         probe: Program::by_name(name).unwrap(),
         threads: 1,
         every: 1,
+        warm: 0,
         operations: None,
+        rate: None,
         beside: Beside::Nothing,
         file_mib: 0,
         memory_mib: 0,
@@ -67,6 +69,7 @@ fn both_for(seconds: f64, load: ProgramLoad, check: impl Fn(&Path, &CellResult))
 
 fn files(directory: &Path) -> Vec<u64> {
     let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap());
+    let entries = entries.filter(|entry| entry.file_name() != forebay::intent_log::NAME);
     entries.map(|entry| entry.metadata().unwrap().len()).collect()
 }
 
@@ -104,6 +107,26 @@ fn tasks_have_files_of_whole_bursts() {
         assert!(files.iter().all(|bytes| *bytes > 0 && bytes % 16_384 == 0), "{files:?}");
         let bursts = result.metrics["operations_per_s"] * result.metrics["elapsed_s"];
         assert_eq!(files.iter().sum::<u64>() / 16_384, bursts.round() as u64);
+    });
+}
+
+#[test]
+fn tasks_begin_before_the_clock() {
+    both(ProgramLoad { threads: 10, warm: 3, ..load("tasks") }, |directory, result| {
+        let bursts = result.metrics["operations_per_s"] * result.metrics["elapsed_s"];
+        let all = files(directory).iter().sum::<u64>() / 16_384;
+        assert_eq!(all, bursts.round() as u64 + 30);
+    });
+}
+
+#[test]
+fn a_rewrite_changes_files_in_place_or_writes_a_log_alone() {
+    let rewrite = ProgramLoad { threads: 3, warm: 4, sizes: (1 << 20, 1 << 20), ..load("rewrite") };
+    both(ProgramLoad { rate: Some(200), ..rewrite }, |directory, result| {
+        let rate = result.metrics["operations_per_s"];
+        assert!(rate < 400.0, "{rate} a second");
+        let files = files(directory);
+        assert!(files == [1 << 20; 3] || files == [64 << 20], "{files:?}");
     });
 }
 

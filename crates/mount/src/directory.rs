@@ -27,17 +27,23 @@ pub(crate) struct Entry<'a> {
 #[derive(Debug)]
 pub(crate) struct OpenDirectory {
     pub(crate) node: Arc<Node>,
+    /// Name that is left out.
+    hidden: Option<&'static str>,
     /// Its position is set by each read.
     descriptor: Mutex<OwnedFd>,
 }
 
 impl OpenDirectory {
     /// Opens a directory with the flags of the descriptor.
-    pub(crate) fn open(node: Arc<Node>, flags: i32) -> io::Result<Self> {
+    pub(crate) fn open(
+        node: Arc<Node>,
+        flags: i32,
+        hidden: Option<&'static str>,
+    ) -> io::Result<Self> {
         let kept = OFlags::from_bits_retain(flags.cast_unsigned()) & OFlags::NOATIME;
         // Not by its name `.`, which needs the right to enter it.
         let descriptor = node.open(OFlags::RDONLY | OFlags::DIRECTORY | kept)?;
-        Ok(Self { node, descriptor: Mutex::new(descriptor) })
+        Ok(Self { node, hidden, descriptor: Mutex::new(descriptor) })
     }
 
     /// Adds entries from a position on, until the reply has this many bytes or is full.
@@ -62,6 +68,9 @@ impl OpenDirectory {
         while let Some(entry) = entries.next() {
             let entry = entry?;
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if self.hidden.is_some_and(|hidden| name == hidden) {
+                continue;
+            }
             let kind = match entry.file_type() {
                 FileType::Unknown => {
                     let status = statat(&*descriptor, name, AtFlags::SYMLINK_NOFOLLOW);

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay::intent_log::{self, Ask};
 use forebay::{Adopted, Builder, Engine, Keeper, inside};
 use forebay_uring::probe::memory_limit;
 use forebay_uring::{Channel, Process};
@@ -32,11 +33,25 @@ pub enum Data {
         settings: Vec<(String, String)>,
         /// Whether a keeper finishes the writing if this process dies.
         survives: bool,
+        /// Whether small syncs go to an intent log in the source. There is no keeper then.
+        log: LogUse,
         /// Socket for `forebay ctl`.
         control: Option<PathBuf>,
     },
     /// By plain system calls, to compare with.
     Plain,
+}
+
+/// Use of an intent log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum LogUse {
+    /// There is none.
+    #[default]
+    Never,
+    /// Where a flush of the disk is dear.
+    ByPrice,
+    /// On every disk, for tests.
+    Always,
 }
 
 /// Files that a dead process had open.
@@ -66,7 +81,7 @@ pub(crate) fn way_of(
     source: &Source,
     log: &Log,
 ) -> Result<(Way, Option<Inherited>), Error> {
-    let Data::Engine { settings, survives, control } = data else {
+    let Data::Engine { settings, survives, log: log_use, control } = data else {
         return Ok((Way::Plain, None));
     };
     let socket = source.keeper();
@@ -97,8 +112,15 @@ pub(crate) fn way_of(
                 ..Keeper::program("/proc/self/exe")
             });
         }
-        Ok(builder)
+        Ok(match log_use {
+            LogUse::Never => builder,
+            LogUse::ByPrice => builder.intent_log(&source.path),
+            LogUse::Always => builder.intent_log_always(&source.path),
+        })
     };
+    if *log_use == LogUse::Never {
+        put_back(source, log)?;
+    }
     // A mount whose process died may have left a keeper there, with its files.
     let adopted = if socket.exists() { Some(builder()?.adopt(&socket)) } else { None };
     let (engine, inherited) = match adopted {
@@ -116,7 +138,28 @@ pub(crate) fn way_of(
         engine.serve_control(control)?;
     }
     let cache = engine.options().cache_bytes.unwrap_or(0);
-    Ok((Way::Engine(Arc::new(Stack::new(engine, cache))), inherited))
+    let mut stack = Stack::new(engine, cache);
+    stack.hides_log = *log_use != LogUse::Never;
+    Ok((Way::Engine(Arc::new(stack)), inherited))
+}
+
+/// Puts the records of an intent log back that an earlier mount has left: before that, nobody may
+/// read the files.
+fn put_back(source: &Source, log: &Log) -> Result<(), Error> {
+    if !source.path.join(intent_log::NAME).exists() {
+        return Ok(());
+    }
+    let recovery = intent_log::recover(&source.path, &Ask::default())?;
+    if !recovery.is_empty {
+        let what = "its intent log has bytes that cannot be put back into their files";
+        let remedy = "run `forebay recover` on it";
+        return Err(Error::unsuitable(&source.path, what, remedy));
+    }
+    let count = recovery.files.iter().filter(|file| file.bytes > 0).count();
+    if count > 0 {
+        (log.0)(&format!("put bytes of the intent log back into {count} files"));
+    }
+    Ok(())
 }
 
 /// Makes an engine that takes nothing over.

@@ -115,8 +115,9 @@ impl Served {
                 self.rename(&*node()?, to, RenameFlags::from_bits_retain(flags), fields)
             }
             kind::OPENDIR => {
-                let [flags] = fields.words()?;
-                let open = OpenDirectory::open(node()?, flags.cast_signed())?;
+                let ([flags], node) = (fields.words()?, node()?);
+                let hidden = self.mount.hidden_in(&node);
+                let open = OpenDirectory::open(node, flags.cast_signed(), hidden)?;
                 reply.opened(self.mount.directories.add(Arc::new(open)), 0, None)
             }
             kind::READDIR | kind::READDIRPLUS => {

@@ -60,7 +60,7 @@ mod turns;
 mod unmount;
 mod wire;
 
-pub use engine::Data;
+pub use engine::{Data, LogUse};
 pub use error::Error;
 pub use places::runtime_directory;
 pub use serve::{Mounted, Options, mount};

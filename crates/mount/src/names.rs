@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
+use forebay::intent_log;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat, openat, statat};
 use rustix::io::Errno;
 
@@ -13,7 +14,7 @@ use crate::attributes;
 use crate::caller::Caller;
 use crate::data::Access;
 use crate::mounted::Mount;
-use crate::node::{Node, identity};
+use crate::node::{Node, ROOT, identity};
 use crate::open_file::OpenFile;
 use crate::passed;
 use crate::rights::mode_of_new;
@@ -21,12 +22,27 @@ use crate::settle;
 use crate::wire::Attributes;
 
 impl Mount {
+    /// Returns the name in a directory that programs do not see: that of the intent log.
+    pub(crate) fn hidden_in(&self, directory: &Node) -> Option<&'static str> {
+        let hides = directory.number == ROOT && self.way.stack().is_some_and(|way| way.hides_log);
+        hides.then_some(intent_log::NAME)
+    }
+
+    /// Refuses a name that programs do not see, as one that is missing or may not be made.
+    fn check_name(&self, parent: &Node, name: &OsStr, error: Errno) -> io::Result<()> {
+        match self.hidden_in(parent) {
+            Some(hidden) if name == hidden => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
     /// Finds an object by its name in a directory, and counts the lookup.
     pub(crate) fn look_up(
         &self,
         parent: &Node,
         name: &OsStr,
     ) -> io::Result<(Arc<Node>, Attributes)> {
+        self.check_name(parent, name, Errno::NOENT)?;
         let status = statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
         match self.nodes.look_up(identity(&status)) {
             // The source may have other pages of a file by now.
@@ -90,6 +106,7 @@ impl Mount {
         (mode, umask): (u32, u32),
         make: impl FnOnce(Mode) -> rustix::io::Result<()>,
     ) -> io::Result<Attributes> {
+        self.check_name(parent, name, Errno::PERM)?;
         let (mode, bit) = mode_of_new(caller, parent, mode)?;
         caller.make(umask, bit, || make(mode))?;
         // Others may have put a directory with entries, or a file with content, in its place.
@@ -121,6 +138,7 @@ impl Mount {
         flags: OFlags,
     ) -> io::Result<(Attributes, Arc<OpenFile>)> {
         let how = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        self.check_name(parent, name, Errno::PERM)?;
         let (mode, bit) = mode_of_new(caller, parent, mode)?;
         let open = || openat(parent, name, how, mode);
         let created = caller.make(umask, bit, || self.forgetting.patiently(open));
@@ -202,6 +220,7 @@ impl Mount {
     }
 
     pub(crate) fn remove(&self, parent: &Node, name: &OsStr, flags: AtFlags) -> io::Result<()> {
+        self.check_name(parent, name, Errno::NOENT)?;
         let removed = match flags.contains(AtFlags::REMOVEDIR) {
             true => None,
             false => self.known_file(parent, name),
@@ -221,6 +240,8 @@ impl Mount {
         (new_parent, new_name): (&Node, &OsStr),
         flags: RenameFlags,
     ) -> io::Result<()> {
+        self.check_name(parent, name, Errno::NOENT)?;
+        self.check_name(new_parent, new_name, Errno::PERM)?;
         let there = match statat(new_parent, new_name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(status) => Some(status),
             Err(Errno::NOENT) => None,
@@ -249,6 +270,7 @@ impl Mount {
         parent: &Node,
         name: &OsStr,
     ) -> io::Result<Attributes> {
+        self.check_name(parent, name, Errno::PERM)?;
         let flags = AtFlags::SYMLINK_FOLLOW;
         node.at_path(|path| rustix::fs::linkat(CWD, path, parent, name, flags))?;
         self.look_up_made(parent, name, |found| identity(found) == node.identity)
@@ -304,7 +326,7 @@ mod tests {
         let engine =
             Engine::start(Options { cache_bytes: Some(16 << 20), ..Options::default() }).unwrap();
         let mount = Mount::unmounted(directory.path(), engine.clone());
-        let root = mount.nodes.get(crate::node::ROOT).unwrap();
+        let root = mount.nodes.get(ROOT).unwrap();
         std::fs::write(directory.path().join("file"), b"text").unwrap();
         let own = Caller::here();
         let open = |caller: &Caller, flags| {

@@ -32,6 +32,8 @@ use crate::limits::{SMALL_BYTES, SMALL_FILE_BYTES, SMALL_OF_CACHE, SMALL_ROOM};
 #[derive(Debug)]
 pub(crate) struct Stack {
     pub(crate) engine: Engine,
+    /// Whether the source has an intent log, which programs do not see.
+    pub(crate) hides_log: bool,
     /// For open files, and for closed ones until they are written.
     room: Room,
     /// For closed files that are written.
@@ -40,7 +42,8 @@ pub(crate) struct Stack {
 
 impl Stack {
     pub(crate) fn new(engine: Engine, cache_bytes: u64) -> Self {
-        Self { engine, room: Room::beside(cache_bytes), kept: Room::beside(cache_bytes) }
+        let room = || Room::beside(cache_bytes);
+        Self { engine, hides_log: false, room: room(), kept: room() }
     }
 
     /// Returns whether closed small files have to be written, and whether they have to be closed

@@ -108,6 +108,10 @@ impl Cell {
         });
         let engine = match self.arm.as_str() {
             "forebay" => engine.build()?,
+            "forebay-log" => {
+                let directory = self.path.parent().ok_or("the path of a file has a directory")?;
+                engine.intent_log(directory).build()?
+            }
             "forebay-survive" => engine.survive(Keeper::this_program()).build()?,
             arm => return Err(format!("{arm} is no arm").into()),
         };

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 /// `forebay mount`.
 #[derive(Args, Debug)]
@@ -22,6 +22,13 @@ pub(crate) struct MountArgs {
     /// Run without a keeper: kill -9 of this process loses written data
     #[arg(long)]
     pub(crate) no_survive: bool,
+    /// Make small syncs durable in an intent log in SOURCE, where a flush is dear
+    ///
+    /// After a crash nobody may use SOURCE before it is mounted again. `always` uses the log on any
+    /// disk, for tests.
+    #[arg(long, value_name = "WHEN", requires = "no_survive", conflicts_with = "plain")]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "price")]
+    pub(crate) intent_log: Option<LogWhen>,
     /// Let other users in, with the permissions of the files [default: as root]
     #[arg(long)]
     pub(crate) allow_other: bool,
@@ -45,6 +52,13 @@ pub(crate) struct MountArgs {
     /// Read and write by plain system calls, to compare with
     #[arg(long, conflicts_with_all = ["settings", "control", "no_survive"])]
     pub(crate) plain: bool,
+}
+
+/// When a mount uses its intent log.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LogWhen {
+    Price,
+    Always,
 }
 
 /// `forebay unmount`.

@@ -28,6 +28,7 @@ mod rings;
 mod small;
 mod times;
 mod upgrade;
+mod with_log;
 
 use place::{Place, bytes, forebay};
 

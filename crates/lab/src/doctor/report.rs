@@ -85,6 +85,8 @@ impl Report {
     pub fn text(&self, verbosity: Verbosity) -> String {
         let mut lines = folded(&self.heading, 0, "");
         lines.extend(self.price.iter().flat_map(|price| folded(&price.line(), 0, "")));
+        let worth = self.price.iter().filter_map(Measured::worth_of_log);
+        lines.extend(worth.flat_map(|worth| folded(&worth, 0, "")));
         for level in [Level::Missing, Level::Degraded, Level::NotKnown] {
             let mut of = self.of(level).peekable();
             if of.peek().is_some() {

@@ -31,6 +31,7 @@ use super::probe;
 use super::start::{Runner, StartLine};
 use super::usage::Usage;
 use super::work::{JobOutcome, LOOK_FOR_STOP, drive};
+use crate::arm::Arm;
 use crate::cell::CellSpec;
 use crate::detail::Holds;
 use crate::processors;
@@ -195,7 +196,10 @@ fn engine_for<'a>(
     let bytes: u64 = jobs.map(|(way, plan)| arms::pool_bytes(way, &plan.job)).sum();
     let pool = (bytes > 0).then(|| ("buffer_bytes".to_owned(), bytes.to_string()));
     let settings: Vec<_> = pool.into_iter().chain(spec.settings.iter().cloned()).collect();
-    let engine = library::build_engine(spec.budget_bytes, &settings, library::keeper(spec.arm))?;
+    let engine = library::build_engine(spec.budget_bytes, &settings, |builder| match spec.arm {
+        Arm::ForebaySurvive => library::with_keeper(builder),
+        _ => builder,
+    })?;
     if let Some(path) = &spec.control {
         let served = engine.serve_control(path);
         served.map_err(|error| CellError::invalid(format!("--control: {error}")))?;

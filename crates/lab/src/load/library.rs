@@ -9,25 +9,25 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::{Buffer, DirectFile, Engine, ErrorKind, File, Keeper, OpenOptions, Options};
+use forebay::{Buffer, Builder, DirectFile, Engine, ErrorKind, File, Keeper, OpenOptions, Options};
 
 use super::error::{CellError, Context};
 use super::lane::Serial;
 use super::layout::{FileKind, JobPlan};
 use super::sequence::{Kind, Operation};
-use crate::arm::Arm;
 use crate::job::{Caching, FinalSync, YesNo};
 
-/// Returns the keeper of an arm that has one: this program, which has to be `forebay`.
-pub(crate) fn keeper(arm: Arm) -> Option<Keeper> {
-    (arm == Arm::ForebaySurvive).then(|| Keeper::program("/proc/self/exe"))
+/// Gives an engine a keeper: this program, which has to be `forebay`.
+pub(crate) fn with_keeper(builder: Builder) -> Builder {
+    builder.survive(Keeper::program("/proc/self/exe"))
 }
 
 /// Builds an engine with this budget (its own default if zero), unless the settings say otherwise.
+/// `with` adds what no setting can.
 pub(crate) fn build_engine(
     budget_bytes: u64,
     settings: &[(String, String)],
-    keeper: Option<Keeper>,
+    with: impl FnOnce(Builder) -> Builder,
 ) -> Result<Engine, CellError> {
     let cache_bytes = (budget_bytes > 0).then_some(budget_bytes);
     let mut options = Options { cache_bytes, ..Options::default() };
@@ -36,11 +36,7 @@ pub(crate) fn build_engine(
             .set(key, value)
             .map_err(|error| CellError::invalid(format!("--set {key}={value}: {error}")))?;
     }
-    let mut builder = Engine::builder(options);
-    if let Some(keeper) = keeper {
-        builder = builder.survive(keeper);
-    }
-    builder.build().map_err(|error| match error.kind() {
+    with(Engine::builder(options)).build().map_err(|error| match error.kind() {
         // A setting that needs a right which this user does not have.
         ErrorKind::NotPermitted => CellError::unavailable(error.to_string()),
         _ => CellError::failed("could not make the engine", &error),

@@ -118,7 +118,7 @@ fn run(cell: &Cell) -> Result<CellReport, CellError> {
             measure(cell, files, || verify::open_again(&path))
         }
         FOREBAY => {
-            let engine = Arc::new(build_engine(0, &cell.settings, None)?);
+            let engine = Arc::new(build_engine(0, &cell.settings, |builder| builder)?);
             let file = engine
                 .open(&path, forebay::OpenOptions::new().write(true).create(true))
                 .context("could not open it")?;

@@ -8,6 +8,7 @@ mod log;
 mod put;
 mod read_miss;
 mod resident;
+mod rewrite;
 mod small_sync;
 mod tasks;
 
@@ -34,6 +35,7 @@ static PROGRAMS: &[&Program] = &[
     &create::PROBE,
     &resident::PROBE,
     &commit::PROBE,
+    &rewrite::PROBE,
     &read_miss::PROBE,
     &files::PROBE,
 ];

@@ -117,11 +117,17 @@ pub(crate) fn paced<O: FnMut(u64) -> Result<(), CellError>>(
     finish: impl FnOnce() -> Result<(), CellError>,
 ) -> Result<Measured, CellError> {
     let limit = Limit::of(stage);
+    let warm = u64::from(stage.load.warm);
+    let warmed = |index| {
+        let mut step = prepare(index)?;
+        (0..warm).try_for_each(&mut step)?;
+        Ok(step)
+    };
     let run = |index: u32, runner: Runner<()>| {
-        let (step, ()) = runner.wait(prepare(index))?;
+        let (mut step, ()) = runner.wait(warmed(index))?;
         let began = clock::now();
         let pace = Pace { bytes, every, first: began };
-        steps::run(pace, |turn| !limit.allows(turn, began), step)
+        steps::run(pace, |turn| !limit.allows(turn, began), |turn| step(warm + turn))
     };
     thread::scope(|scope| {
         let (mut line, run) = (StartLine::new(), &run);

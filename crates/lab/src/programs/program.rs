@@ -114,9 +114,10 @@ impl Program {
     }
 }
 
-/// Returns whether it is the standard library, or Forebay with or without a keeper.
+/// Returns whether it is the standard library, or Forebay with or without a keeper or a log.
 pub(crate) fn on_most_arms(way: ProgramWay) -> bool {
-    matches!(way, ProgramWay::Std | ProgramWay::Forebay | ProgramWay::ForebaySurvive)
+    use ProgramWay::{Forebay, ForebayLog, ForebaySurvive, Std};
+    matches!(way, Std | Forebay | ForebaySurvive | ForebayLog)
 }
 
 /// Adds the figures of operations that end one by one.

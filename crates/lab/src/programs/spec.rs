@@ -1,6 +1,8 @@
 //! The work of one small program, and the ways of its I/O: the standard library or Forebay. Only the
 //! description; the parent module runs it.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 pub use super::program::Program;
@@ -16,9 +18,15 @@ pub struct ProgramLoad {
     /// A sync after this many operations of a thread.
     #[serde(default = "one")]
     pub every: u32,
+    /// Operations of each thread before its clock starts.
+    #[serde(default)]
+    pub warm: u32,
     /// Operations of all threads together, if that and not the time ends it.
     #[serde(default)]
     pub operations: Option<u64>,
+    /// Operations a second of all threads together, if they have their times.
+    #[serde(default)]
+    pub rate: Option<u32>,
     #[serde(default)]
     pub beside: Beside,
     /// MiB of its large file.
@@ -72,6 +80,11 @@ words! {
         Std = "program-std",
         Forebay = "program-forebay",
         ForebaySurvive = "program-forebay-survive",
+        /// Forebay, with an intent log in the directory of the files.
+        ForebayLog = "program-forebay-log",
+        /// One write and one flush of a single log for all threads that wait. Nothing reaches the
+        /// files: the most that a log can gain.
+        LogAlone = "program-log-alone",
         /// Forebay, copying with `std::io::copy` over cursors.
         ForebayIoCopy = "program-forebay-io-copy",
         /// One file after the other: create, write, fdatasync, rename.
@@ -123,8 +136,8 @@ impl ProgramLoad {
             let threads = self.threads;
             return Err(format!("{name}: {threads} threads: out of range (1 to {most_threads})"));
         }
-        if self.every == 0 || self.operations == Some(0) {
-            return Err("every and operations begin at 1".to_owned());
+        if self.every == 0 || self.operations == Some(0) || self.rate == Some(0) {
+            return Err("every, operations and rate begin at 1".to_owned());
         }
         let has_beside = self.beside != Beside::Nothing;
         if has_beside && !beside.contains(&self.beside) {
@@ -175,6 +188,12 @@ impl ProgramLoad {
         }
     }
 
+    /// Returns the time from one operation of a thread to its next, or zero without a rate.
+    pub(crate) fn pace(&self) -> Duration {
+        let every = |rate| Duration::from_secs(u64::from(self.threads)) / rate;
+        self.rate.map_or(Duration::ZERO, every)
+    }
+
     pub fn file_bytes(&self) -> u64 {
         self.file_mib << 20
     }
@@ -218,7 +237,9 @@ mod tests {
             probe: Program::by_name(name).unwrap(),
             threads: 1,
             every: 1,
+            warm: 0,
             operations: None,
+            rate: None,
             beside: Beside::Nothing,
             file_mib: 0,
             memory_mib: 0,
@@ -239,6 +260,7 @@ mod tests {
         for (load, expected) in [
             (ProgramLoad { threads: 0, ..load("put") }, "1 to 1024"),
             (ProgramLoad { every: 0, ..load("log") }, "begin at 1"),
+            (ProgramLoad { rate: Some(0), ..load("rewrite") }, "begin at 1"),
             (ProgramLoad { threads: 2, ..copy }, "1 to 1)"),
             (load("copy"), "needs file_mib"),
             (ProgramLoad { file_mib: 64, ..load("put") }, "the others have none"),

@@ -6,12 +6,12 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use forebay::{Engine, Keeper};
+use forebay::Engine;
 
 use super::spec::{ProgramLoad, ProgramWay};
 use crate::cell::Cell;
 use crate::load::error::{CellError, Context};
-use crate::load::library::build_engine;
+use crate::load::library::{build_engine, with_keeper};
 
 /// The longest wait for the engine to write everything out.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -45,9 +45,13 @@ impl Store {
         if !way.is_forebay() {
             return Ok(Self::Std);
         }
-        let keeper = (way == ProgramWay::ForebaySurvive).then(|| Keeper::program("/proc/self/exe"));
         let bytes = load.memory_bytes().unwrap_or(0);
-        build_engine(bytes, &cell.settings, keeper).map(Self::Forebay)
+        let engine = build_engine(bytes, &cell.settings, |builder| match way {
+            ProgramWay::ForebaySurvive => with_keeper(builder),
+            ProgramWay::ForebayLog => builder.intent_log(&cell.directory),
+            _ => builder,
+        });
+        engine.map(Self::Forebay)
     }
 
     pub(crate) fn open(&self, path: &Path, how: How) -> Result<Handle, CellError> {

@@ -150,12 +150,14 @@ impl LogFile {
     /// looked for room: [`Ring::place`].
     ///
     /// # Errors
-    /// The error of the kernel: the batch may be there or not, and the log is uncertain.
+    /// The error of the kernel: the batch may be there or not, and the log is uncertain. `NotFound`
+    /// if the log has no name any more: nothing was written.
     ///
     /// # Panics
     /// If the log is uncertain, or has no room for the batch.
     pub(crate) fn append(&mut self, batch: &mut Batch, promise: Wall) -> io::Result<u64> {
         assert!(!self.is_uncertain, "a batch behind one that may be missing");
+        self.check_name()?;
         let at = self.ring.place(batch.blocks()).expect("the caller looked for room");
         let log = self.head.log;
         let (bytes, next) = batch.seal(&log, &at, promise);
@@ -204,12 +206,21 @@ impl LogFile {
     }
 
     fn write_head(&mut self, head: Head) -> io::Result<()> {
+        self.check_name()?;
         self.memory[..BLOCK].copy_from_slice(&head.encode());
         self.file.write_all_at(&self.memory[..BLOCK], head.slot() * BLOCK as u64)?;
         self.file.sync_data()?;
         self.promise = head.promise;
         self.head = head;
         Ok(())
+    }
+
+    /// Refuses a log that was removed: no recovery would find it.
+    fn check_name(&self) -> io::Result<()> {
+        match self.file.status()?.links {
+            0 => Err(io::Error::new(io::ErrorKind::NotFound, "another program removed it")),
+            _ => Ok(()),
+        }
     }
 
     fn reserve(&mut self, length: usize) {

@@ -26,7 +26,7 @@ use crate::core::inode::Inode;
 use crate::core::inode::change::Changing;
 use crate::core::intent_log::file::LogFile;
 use crate::core::lease::holds_lease;
-use crate::core::logged::bounds::{LOG_BATCH_BLOCKS, LOG_PAGES, LOG_PROMISE};
+use crate::core::logged::bounds::{LOG_BATCH_BLOCKS, LOG_FILE_TIME, LOG_PAGES, LOG_PROMISE};
 use crate::core::shared::Shared;
 use crate::core::stats::Counters;
 use crate::platform::clock;
@@ -97,7 +97,7 @@ impl Writer {
         }
         for inode in taken {
             inode.catch(|| {
-                self.shared.change(&inode, |file| {
+                let is_due = self.shared.change(&inode, |file| {
                     match written {
                         Ok(_) => file.logging.end_record(),
                         Err(_) => {
@@ -106,7 +106,11 @@ impl Writer {
                         }
                     }
                     end_waits(file);
+                    file.logging.live_bytes() * 2 > most_bytes(&inode)
                 });
+                if is_due {
+                    self.log.empty_soon(&inode);
+                }
             });
         }
     }
@@ -121,7 +125,8 @@ impl Writer {
             && file.logging.may_log()
             && !file.failures.is_interrupted()
             && !file.ownership.is_breaking()
-            && holds_lease(&inode, file);
+            && holds_lease(&inode, file)
+            && file.logging.live_bytes() < most_bytes(&inode);
         let loggable = if may_log { file.cache.may_log(LOG_PAGES) } else { Loggable::No };
         let name = file.logging.name();
         match (loggable, name) {
@@ -286,6 +291,14 @@ impl Writer {
             let error = Error::new(ErrorKind::at_device(&cause), what).at_path(self.file.path());
             self.shared.report(&error.because(cause));
         }
+    }
+}
+
+/// Returns the bytes that the live records of a file may have: at half of them it is emptied.
+fn most_bytes(inode: &Inode) -> u64 {
+    match inode.volume.price().requests_per_second {
+        0 => u64::MAX,
+        requests => requests * LOG_FILE_TIME.as_secs() * PAGE,
     }
 }
 

@@ -84,6 +84,8 @@ struct Parts {
     /// Identity and path for records, once the file is marked.
     name: Option<(FileId, Vec<u8>)>,
     live: VecDeque<Live>,
+    /// Bytes of all of them.
+    live_bytes: u64,
     /// Numbers of requests for a record: asked for, taken into a batch, durable, refused.
     asked: u64,
     taken: u64,
@@ -109,6 +111,11 @@ impl Logging {
     #[inline]
     pub(crate) fn is_live(&self) -> bool {
         self.0.as_ref().is_some_and(|parts| !parts.live.is_empty())
+    }
+
+    /// Returns the bytes of the live records. A page that has several counts for each.
+    pub(crate) fn live_bytes(&self) -> u64 {
+        self.0.as_ref().map_or(0, |parts| parts.live_bytes)
     }
 
     /// Returns whether the file is being emptied or has live records: it stays open.
@@ -187,6 +194,7 @@ impl Logging {
             let last = parts.live.back().map_or(0, |live| live.sequence);
             assert!(record.sequence > last, "a mark could not tell two records apart");
             parts.live.push_back(record);
+            parts.live_bytes += record.bytes;
         }
         parts.taken = parts.asked;
     }
@@ -234,12 +242,12 @@ impl Logging {
         Emptying { counts_from, marks: parts.stage == Stage::Marking }
     }
 
-    /// Ends an emptying. Returns the bytes of the records that are dead now.
+    /// Ends an emptying. Records that it covers are dead now, if it ended well.
     pub(crate) fn end_emptying(
         &mut self,
         emptying: Emptying,
         result: Result<Option<(FileId, Vec<u8>)>, Errno>,
-    ) -> u64 {
+    ) {
         let parts = self.parts();
         assert!(parts.begun > parts.ended, "an emptying ends once");
         parts.ended = parts.begun;
@@ -255,15 +263,13 @@ impl Logging {
                 _ => Stage::default(),
             };
         }
-        let mut bytes = 0;
         while is_done
             && let Some(first) = parts.live.front()
             && first.sequence < emptying.counts_from
         {
-            bytes += first.bytes;
+            parts.live_bytes -= first.bytes;
             parts.live.pop_front();
         }
-        bytes
     }
 
     /// Gives up the records: they are saved only, and the file is not logged again. Returns the
@@ -272,6 +278,7 @@ impl Logging {
         let first = self.first_live();
         let parts = self.parts();
         parts.live.clear();
+        parts.live_bytes = 0;
         parts.stage = Stage::Never;
         first
     }

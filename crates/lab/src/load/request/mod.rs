@@ -106,7 +106,7 @@ pub fn run(cell: &RequestCell) -> Result<CellResult, CellError> {
             counted(&spec, &mut RingLane::new(ring, buffers, files, hand_over)?)?
         }
         Way::Library => {
-            let engine = Arc::new(library::build_engine(0, &spec.knobs, None)?);
+            let engine = Arc::new(library::build_engine(0, &spec.knobs, |builder| builder)?);
             let mut how = forebay::OpenOptions::new();
             how.read(true).write(spec.operation == Operation::Write);
             let file = engine.open_direct(&path, &how).context_at("could not open it", &path)?;

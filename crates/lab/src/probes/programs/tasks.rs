@@ -47,14 +47,16 @@ fn on_threads(stage: &Stage<'_>) -> Result<Measured, CellError> {
     let (data, form) = (&content(BURST as usize, stage.cell.seed), stage.load.form);
     let prepare = |index: u32| {
         let file = open(stage, index)?;
-        Ok(move |turn: u64| {
-            for (offset, length) in writes(form, turn) {
-                file.write_at(&data[..length], offset)?;
-            }
-            file.sync_data()
-        })
+        Ok(move |turn: u64| burst(&file, data, form, turn))
     };
     clocked(stage, BURST as u32, prepare, || Ok(()))
+}
+
+fn burst(file: &Handle, data: &[u8], form: Form, turn: u64) -> Result<(), CellError> {
+    for (offset, length) in writes(form, turn) {
+        file.write_at(&data[..length], offset)?;
+    }
+    file.sync_data()
 }
 
 fn open(stage: &Stage<'_>, index: u32) -> Result<Handle, CellError> {
@@ -62,16 +64,20 @@ fn open(stage: &Stage<'_>, index: u32) -> Result<Handle, CellError> {
 }
 
 fn on_executor(stage: &Stage<'_>) -> Result<Measured, CellError> {
-    let (limit, form) = (Limit::of(stage), stage.load.form);
+    let (limit, form, warm) = (Limit::of(stage), stage.load.form, u64::from(stage.load.warm));
     let data = Arc::new(content(BURST as usize, stage.cell.seed));
     let workers = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let mut futures: Vec<Vec<Pin<Box<dyn Future<Output = Ended> + Send>>>> = Vec::new();
     futures.resize_with(workers, Vec::new);
     for index in 0..stage.load.threads {
-        let Handle::Forebay(file) = open(stage, index)? else { unreachable!("it has an engine") };
+        let file = open(stage, index)?;
+        for turn in 0..warm {
+            burst(&file, &data, form, turn)?;
+        }
+        let Handle::Forebay(file) = file else { unreachable!("it has an engine") };
         let data = Arc::clone(&data);
         futures[index as usize % workers]
-            .push(Box::pin(async move { bursts(file, &data, form, limit).await }));
+            .push(Box::pin(async move { bursts(file, &data, form, warm, limit).await }));
     }
     assert!(workers > 0, "nobody polls the tasks");
     let meter = Meter::start();
@@ -89,7 +95,7 @@ fn on_executor(stage: &Stage<'_>) -> Result<Measured, CellError> {
     Ok(Measured { bytes, ..meter.stop(stage, all.latencies, || Ok(()))? })
 }
 
-async fn bursts(file: File, data: &[u8], form: Form, limit: Limit) -> Ended {
+async fn bursts(file: File, data: &[u8], form: Form, warm: u64, limit: Limit) -> Ended {
     let mut tally = Tally::new();
     let first = clock::now();
     for turn in 0.. {
@@ -97,7 +103,7 @@ async fn bursts(file: File, data: &[u8], form: Form, limit: Limit) -> Ended {
             break;
         }
         let began = clock::now();
-        for (offset, length) in writes(form, turn) {
+        for (offset, length) in writes(form, warm + turn) {
             file.asynchronous().write_at(&data[..length], offset).await.context("cannot write")?;
         }
         file.asynchronous().sync_data().await.context("cannot sync it")?;

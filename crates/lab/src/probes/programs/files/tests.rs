@@ -17,6 +17,8 @@ fn prepared(directory: &Path, operations: u64) -> Files {
         probe: &PROBE,
         threads: 1,
         every: 1,
+        warm: 0,
+        rate: None,
         operations: Some(operations),
         beside: Beside::Nothing,
         file_mib: 0,

@@ -1,0 +1,99 @@
+//! A mount with an intent log in its source.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+
+use crate::place::{Place, bytes, forebay};
+
+const OPTIONS: [&str; 2] = ["--no-survive", "--intent-log=always"];
+const LOG: &str = ".forebay-log";
+
+const PAGE: usize = 4096;
+
+/// Syncs that were logged, as the control socket says.
+fn logged_syncs(socket: &str) -> u64 {
+    let (code, out, err) = forebay(&["ctl", socket, "stats", "logged_syncs"]);
+    assert_eq!(code, Some(0), "{err}");
+    out.trim().parse().unwrap()
+}
+
+#[test]
+fn contract_23_the_next_mount_has_what_a_killed_one_has_logged() {
+    let Some(place) = Place::new() else { return };
+    let socket = place.directory.path().join("control");
+    let socket = socket.to_str().unwrap();
+    place.mount(&[&OPTIONS[..], &["--control", socket]].concat());
+    let file = File::create_new(place.mount.join("file")).unwrap();
+    let mut expected = bytes(256 * PAGE);
+    file.write_all_at(&expected, 0).unwrap();
+    file.sync_all().unwrap();
+    let mut synced = 0;
+    while logged_syncs(socket) < 20 {
+        assert!(synced < 10_000, "no sync is logged");
+        let page = bytes(synced % 200 + PAGE)[synced % 200..].to_vec();
+        let at = synced * 7 % 256 * PAGE;
+        expected[at..at + PAGE].copy_from_slice(&page);
+        file.write_all_at(&page, at as u64).unwrap();
+        file.sync_data().unwrap();
+        synced += 1;
+    }
+    place.kill();
+    drop(file);
+    // Without the option the log is put back as well.
+    place.mount(&[]);
+    assert!(place.log().contains("put bytes of the intent log back"), "{}", place.log());
+    assert!(fs::read(place.mount.join("file")).unwrap() == expected);
+    place.unmount();
+    assert!(fs::read(place.source.join("file")).unwrap() == expected);
+}
+
+#[test]
+fn programs_do_not_see_the_log_and_cannot_remove_it() {
+    let Some(place) = Place::new() else { return };
+    place.mount(&OPTIONS);
+    let log = place.mount.join(LOG);
+    assert!(place.source.join(LOG).exists());
+    fs::write(place.mount.join("file"), b"data").unwrap();
+    fs::create_dir(place.mount.join("directory")).unwrap();
+    let names = |directory| -> Vec<_> {
+        let entries = fs::read_dir(directory).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(&place.mount), ["directory", "file"]);
+    let missing = |result: io::Result<()>| {
+        assert_eq!(result.unwrap_err().kind(), io::ErrorKind::NotFound);
+    };
+    missing(fs::metadata(&log).map(drop));
+    missing(fs::remove_file(&log));
+    missing(fs::rename(&log, place.mount.join("other")));
+    let refused = |result: io::Result<()>| {
+        assert_eq!(result.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+    };
+    refused(fs::write(&log, b"not a log"));
+    refused(fs::create_dir(&log));
+    refused(fs::rename(place.mount.join("file"), &log));
+    refused(fs::hard_link(place.mount.join("file"), &log));
+    // Elsewhere it is a name as any other.
+    fs::write(place.mount.join("directory").join(LOG), b"data").unwrap();
+    assert_eq!(names(&place.mount.join("directory")), [LOG]);
+    place.unmount();
+    assert!(place.source.join(LOG).exists());
+}
+
+#[test]
+fn a_log_that_cannot_be_used_is_refused_with_the_reason() {
+    let Some(place) = Place::new() else { return };
+    fs::write(place.source.join(LOG), vec![7; 1 << 20]).unwrap();
+    for options in [&OPTIONS[..], &[]] {
+        let (source, mount) = (place.source.to_str().unwrap(), place.mount.to_str().unwrap());
+        let (code, _, err) = forebay(&[&["mount", source, mount], options].concat());
+        assert_eq!(code, Some(1), "{err}");
+        assert!(err.contains("this file is no intent log"), "{err}");
+    }
+    let keeper = ["mount", "--intent-log", "source", "mount"];
+    let (code, _, err) = forebay(&keeper);
+    assert_eq!((code, err.contains("--no-survive")), (Some(2), true), "{err}");
+}

@@ -59,6 +59,14 @@ impl CachedFile {
         Some(self.send_flush(Operation::FlushData, Vec::new(), FlushStep::File))
     }
 
+    /// A flush that the engine has made by itself has failed, or the file cannot be flushed any
+    /// more: every later sync fails.
+    pub fn fail_flushes(&mut self, errno: Errno, settled: &mut Settled) {
+        if self.flushes.poisoned().is_none() {
+            self.poison(errno, settled);
+        }
+    }
+
     /// A flush has failed, and not all of its data is in memory: it is a failure.
     pub(crate) fn poison(&mut self, errno: Errno, settled: &mut Settled) {
         self.flushes.poison(errno);

@@ -26,7 +26,8 @@ pub struct Mark {
     pub file: FileId,
     /// Records that count.
     pub counts: Counts,
-    /// A recovery changes the file no later than this; [`Wall::default`] if none is under way.
+    /// A recovery, or an engine that cannot write its log, changes the file no later than this.
+    /// [`Wall::default`] if there is none.
     pub promise: Wall,
 }
 

@@ -48,6 +48,8 @@ pub struct Disturbance {
     pub programs: PerMille,
     /// Some pages of a file cannot be written for a while.
     pub bad_pages: PerMille,
+    /// Other blocks of the intent log cannot be written from now on.
+    pub bad_log: PerMille,
     /// The test looks at a state after a loss of power.
     pub crash: PerMille,
     /// The device of a file stops answering.
@@ -167,6 +169,7 @@ impl Plan {
                 death: PerMille(30),
                 programs: sometimes(random, 60),
                 bad_pages: sometimes(random, 50),
+                bad_log: PerMille(0),
                 crash: PerMille(200),
                 hang: PerMille(0),
                 hang_time: None,
@@ -224,6 +227,15 @@ impl Plan {
         let mut random = Random::new(seed ^ 0x6c6f_6764);
         let disturbance = Disturbance { death: PerMille(200), ..plan.disturbance };
         Self { deaths: random.within(1..5) as u32, disturbance, ..plan }
+    }
+
+    /// As one of both, with an intent log that cannot be written most of the time.
+    #[must_use]
+    pub fn failing_log(seed: u64) -> Self {
+        let plan = if seed.is_multiple_of(2) { Self::logged } else { Self::logged_deaths }(seed);
+        let bad_log = *Random::new(seed ^ 0x6261_646c).pick(&[PerMille(100), PerMille(1000)]);
+        let disturbance = Disturbance { bad_log, ..plan.disturbance };
+        Self { disturbance, ..plan }
     }
 
     /// Returns a plan with files so large that space is reserved for them and given back.

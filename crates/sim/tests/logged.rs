@@ -4,7 +4,10 @@
 mod common;
 
 use common::{assert_marks, swarm};
+use std::time::Duration;
+
 use forebay_sim::Plan;
+use forebay_sim::run::unwritable::{Unwritable, syncs};
 
 /// After a loss of power at any moment the files have, with the records of the log, all bytes that
 /// a sync has acknowledged, and no older ones.
@@ -28,4 +31,29 @@ fn contract_24_a_recovery_puts_the_newest_acknowledged_bytes_back() {
     let marks = swarm("contract_24_a_recovery", 150, Plan::logged_deaths);
     let places = ["killed", "power cut", "recovery cut", "replayed", "logged syncs", "sync ok"];
     assert_marks(&marks, &places);
+}
+
+/// A log that cannot be written stops nothing: its files are brought into place without it.
+#[test]
+fn contract_26_a_log_that_cannot_be_written_stops_nothing() {
+    let marks = swarm("contract_26_a_log_that", 150, Plan::failing_log);
+    let places = ["log spoiled", "promise in a mark", "logged syncs", "files emptied", "sync ok"];
+    assert_marks(&marks, &places);
+}
+
+/// Its files are changed by promises in their marks, also after the promise of the log.
+#[test]
+fn contract_26_syncs_of_a_file_end_well_though_its_log_can_never_be_written() {
+    for sync in syncs(Unwritable::Log) {
+        assert!(sync.error.is_none() && sync.is_durable, "{sync:?}");
+        assert!(sync.took < Duration::from_secs(5), "{sync:?}");
+    }
+}
+
+/// Without any promise the file is poisoned: its calls fail, and none waits forever.
+#[test]
+fn contract_26_syncs_fail_if_neither_the_log_nor_the_mark_can_be_written() {
+    for sync in syncs(Unwritable::LogAndMarks) {
+        assert!(sync.error.is_some() && sync.took < Duration::from_secs(50), "{sync:?}");
+    }
 }

@@ -4,9 +4,12 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use forebay_log::HEADS;
+
 use crate::core::engine::Engine;
 use crate::core::options::Options;
 use crate::random::{PerMille, Random};
+use crate::run::logged::LOG;
 use crate::run::stage::Stage;
 use crate::stored::Keep;
 use crate::world::{self, machine};
@@ -53,6 +56,9 @@ impl Stage {
             if random.happens(disturbance.bad_pages) && !self.is_well.get() {
                 self.spoil_pages(&mut random);
             }
+            if disturbance.bad_log.0 > 0 && random.happens(disturbance.bad_log) {
+                self.spoil_log(&mut random);
+            }
         }
     }
 
@@ -61,6 +67,16 @@ impl Stage {
         let first = random.below(self.plan.file_pages);
         if machine::identity(&path).is_some() {
             machine::set_bad(&path, first..first + random.below(4));
+        }
+    }
+
+    /// Makes blocks of the intent log unwritable: heads, batches or all of it; sometimes none.
+    fn spoil_log(&self, random: &mut Random) {
+        let (heads, end) = (HEADS, self.plan.log_blocks.unwrap_or(0) + HEADS);
+        if machine::identity(LOG).is_some() {
+            let parts = [0..0, 0..heads, heads..end, 0..end, 0..end];
+            machine::set_bad(LOG, random.pick(&parts).clone());
+            self.hit("log spoiled");
         }
     }
 

@@ -42,11 +42,19 @@ pub(super) fn open(blocks: u64) -> OpenLog {
                 if failures > TRIES {
                     machine::set_faults(machine::faults().passing());
                     machine::set_space_pages(0, u64::MAX / 2);
+                    mend();
                 }
                 assert!(failures < 10 * TRIES, "the log cannot be opened: {error}");
             }
         }
         crate::platform::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Makes all blocks of the log writable again.
+fn mend() {
+    if machine::identity(LOG).is_some() {
+        machine::set_bad(LOG, 0..0);
     }
 }
 
@@ -114,6 +122,7 @@ impl Stage {
                 tries += 1;
                 if tries > TRIES {
                     stage.get_well();
+                    mend();
                 }
                 assert!(tries < 10 * TRIES, "the log cannot be recovered");
                 crate::platform::thread::sleep(Duration::from_millis(10));

@@ -39,6 +39,7 @@ pub mod recovery;
 mod stage;
 pub mod stall;
 pub mod together;
+pub mod unwritable;
 mod visitors;
 
 use std::rc::Rc;

@@ -26,7 +26,9 @@ use crate::core::inode::Inode;
 use crate::core::inode::change::Changing;
 use crate::core::intent_log::file::LogFile;
 use crate::core::lease::holds_lease;
-use crate::core::logged::bounds::{LOG_BATCH_BLOCKS, LOG_FILE_TIME, LOG_PAGES, LOG_PROMISE};
+use crate::core::logged::bounds::{
+    LOG_BATCH_BLOCKS, LOG_FILE_TIME, LOG_PAGES, LOG_PROMISE, LOG_PROMISE_LEFT,
+};
 use crate::core::shared::Shared;
 use crate::core::stats::Counters;
 use crate::platform::clock;
@@ -246,11 +248,19 @@ impl Writer {
 
     fn look(&mut self) {
         self.make_room();
-        let is_near = self.file.promise().0 - clock::wall() < LOG_PROMISE.as_nanos() as i64 / 2;
-        if is_near && self.log.first_live().is_some() {
+        if self.is_promise_due() {
             let (start, promise) = (self.file.ring().start(), self.next_promise());
             self.advance(start, promise);
         }
+        if self.is_promise_due() {
+            self.log.promise_in_marks(&self.shared);
+        }
+    }
+
+    /// Returns whether a new promise is needed.
+    fn is_promise_due(&self) -> bool {
+        let left = self.file.promise().0 - clock::wall();
+        left < LOG_PROMISE_LEFT.as_nanos() as i64 && self.log.first_live().is_some()
     }
 
     fn next_promise(&self) -> Wall {
@@ -258,7 +268,7 @@ impl Writer {
     }
 
     fn note_ring(&self) {
-        let was_over = !self.log.may_change();
+        let was_over = !self.log.is_promised();
         self.log.note_ring(&self.file, self.has_failed);
         if was_over && self.log.first_live().is_some() {
             // They may hold writes back.

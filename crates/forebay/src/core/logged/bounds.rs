@@ -35,6 +35,9 @@ pub(crate) const LOG_PAUSE: Duration = Duration::from_millis(10);
 /// Pause after an emptying that failed, or a log that cannot be written.
 pub(crate) const LOG_RETRY: Duration = Duration::from_secs(1);
 
+/// Attempts to write a promise to the mark of a file before the file is given up.
+pub(crate) const LOG_TRIES: u32 = 5;
+
 /// Length of the promise that the engine alone changes the files of a log, and its rest when it is
 /// renewed.
 pub(crate) const LOG_PROMISE: Duration = Duration::from_secs(30);

@@ -20,11 +20,11 @@ use std::sync::Arc;
 
 use forebay_block::Errno;
 use forebay_cache::TicketKind;
-use forebay_log::{Counts, FileId, Mark, Wall};
+use forebay_log::{Counts, FileId};
 
 use super::IntentLog;
 use super::batches::end_waits;
-use super::logging::Emptying;
+use super::logging::{Emptying, Stage};
 use crate::core::error::{Error, Result};
 use crate::core::inode::Inode;
 use crate::core::inode::change::After;
@@ -69,7 +69,8 @@ fn empty(shared: &Arc<Shared>, log: &IntentLog, files: Vec<Arc<Inode>>) {
     }
     for (job, flush) in jobs.iter_mut().zip(flushes) {
         let flushed = wait::drive(flush);
-        job.result = flushed.map_err(|error| errno_of(&error)).and_then(|()| mark(log, job));
+        let flushed = flushed.map_err(|error| errno_of(&error));
+        job.result = flushed.and_then(|()| mark(shared, log, job));
     }
     let is_marked = |job: &Job| matches!(job.result, Ok(Some(_)));
     let all: Vec<_> = jobs
@@ -107,11 +108,22 @@ fn begin(shared: &Arc<Shared>, log: &IntentLog, inode: &Arc<Inode>) -> Option<(E
 }
 
 /// Moves the mark of a file whose bytes are in place and flushed. It is not durable yet.
-fn mark(log: &IntentLog, job: &Job) -> std::result::Result<Option<Name>, Errno> {
-    let errno = |error: std::io::Error| error.raw_os_error().map_or(Errno::IO, Errno);
+fn mark(
+    shared: &Shared,
+    log: &IntentLog,
+    job: &Job,
+) -> std::result::Result<Option<Name>, Errno> {
     let Job { inode, emptying, .. } = job;
-    let known = inode.catch(|| inode.lock().logging.name()).flatten();
-    if inode.catch(|| inode.lock().logging.is_live()) != Some(false) && !log.may_change() {
+    let look = || {
+        let state = inode.lock();
+        (state.logging.name(), state.logging.stage(), shared.may_change(&state))
+    };
+    let (known, stage, may_change) = inode.catch(look).ok_or(Errno::IO)?;
+    if stage == Stage::Never {
+        // It has left the log.
+        return Ok(None);
+    }
+    if !may_change {
         // The next attempt finds a new promise.
         return Err(Errno(libc::EAGAIN));
     }
@@ -122,15 +134,14 @@ fn mark(log: &IntentLog, job: &Job) -> std::result::Result<Option<Name>, Errno> 
             _ => return Ok(None),
         },
     };
-    let counts = Counts::From(emptying.counts_from);
-    let mark = Mark { log: log.id, file: name.0, counts, promise: Wall::default() };
-    match inode.file.set_log_mark(&mark.encode()) {
+    let marked = inode.catch(|| log.move_mark(inode, name.0, Counts::From(emptying.counts_from)));
+    match marked.ok_or(Errno::IO)? {
         Ok(()) => Ok(Some(name)),
         Err(error) if emptying.marks => {
             tracing::debug!(path = %inode.path.display(), %error, "the file cannot be logged");
             Ok(None)
         }
-        Err(error) => Err(errno(error)),
+        Err(error) => Err(errno_of_io(&error)),
     }
 }
 
@@ -195,16 +206,28 @@ fn end(
 
 /// Marks a file that cannot be brought into place, because another program waits for its lease: a
 /// recovery never writes it from then on, and only saves its records.
-fn save_only(shared: &Arc<Shared>, log: &IntentLog, inode: &Arc<Inode>) {
-    let look = || {
-        let state = inode.lock();
-        (state.logging.first_live(), state.logging.name())
+pub(super) fn save_only(shared: &Arc<Shared>, log: &IntentLog, inode: &Arc<Inode>) {
+    let mark = || {
+        let (first, name) = {
+            let state = inode.lock();
+            (state.logging.first_live(), state.logging.name())
+        };
+        let (first, (file, _)) = first.zip(name)?;
+        Some(log.move_mark(inode, file, Counts::SavedFrom(first)))
     };
-    let Some((Some(first), Some((file, _)))) = inode.catch(look) else { return };
-    let counts = Counts::SavedFrom(first);
-    let mark = Mark { log: log.id, file, counts, promise: Wall::default() };
-    let marked = inode.file.set_log_mark(&mark.encode()).and_then(|()| inode.file.sync());
-    if let Err(error) = marked {
+    let Some(marked) = inode.catch(mark).flatten() else { return };
+    let synced = marked.and_then(|()| {
+        inode.file.sync().inspect_err(|error| {
+            // No later flush reports it.
+            let errno = errno_of_io(error);
+            inode.catch(|| {
+                shared.change(inode, |file| {
+                    file.apply(|cache, settled| cache.fail_flushes(errno, settled));
+                });
+            });
+        })
+    });
+    if let Err(error) = synced {
         tracing::error!(
             path = %inode.path.display(),
             %error,
@@ -230,6 +253,10 @@ fn save_only(shared: &Arc<Shared>, log: &IntentLog, inode: &Arc<Inode>) {
 
 fn errno_of(error: &Error) -> Errno {
     error.os_error().map_or(Errno::IO, Errno)
+}
+
+pub(super) fn errno_of_io(error: &std::io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::IO, Errno)
 }
 
 /// Empties all files, and lets nothing be logged from now on. Waits until `deadline`.

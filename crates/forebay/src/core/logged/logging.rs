@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::task::Waker;
 
 use forebay_block::Errno;
-use forebay_log::FileId;
+use forebay_log::{FileId, Mark, Wall};
 
 /// Relation of a file to the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,6 +83,12 @@ struct Parts {
     stage: Stage,
     /// Identity and path for records, once the file is marked.
     name: Option<(FileId, Vec<u8>)>,
+    /// The mark as it was last written.
+    mark: Option<Mark>,
+    /// Whether the file may be changed without a promise: it is poisoned.
+    needs_no_promise: bool,
+    /// Promises in a row that could not be written to the mark.
+    unrenewed: u32,
     live: VecDeque<Live>,
     /// Bytes of all of them.
     live_bytes: u64,
@@ -141,6 +147,37 @@ impl Logging {
     /// Returns identity and path for records.
     pub(crate) fn name(&self) -> Option<(FileId, Vec<u8>)> {
         self.0.as_ref().and_then(|parts| parts.name.clone())
+    }
+
+    /// Returns the mark as it was last written.
+    pub(crate) fn mark(&self) -> Option<Mark> {
+        self.0.as_ref().and_then(|parts| parts.mark)
+    }
+
+    /// Notes the mark that was written.
+    pub(crate) fn note_mark(&mut self, mark: Mark) {
+        let parts = self.parts();
+        parts.mark = Some(mark);
+        parts.unrenewed = 0;
+    }
+
+    /// Notes that a promise could not be written to the mark. Returns how often in a row.
+    pub(crate) fn note_unrenewed(&mut self) -> u32 {
+        let parts = self.parts();
+        parts.unrenewed += 1;
+        parts.unrenewed
+    }
+
+    /// Lets the file be changed without a promise. A recovery takes these changes for those of
+    /// another program, and only saves the records.
+    pub(crate) fn need_no_promise(&mut self) {
+        self.parts().needs_no_promise = true;
+    }
+
+    /// Returns whether the file may be changed in place at a time, by the promise in its mark.
+    pub(crate) fn may_change(&self, now: Wall) -> bool {
+        let promised = |parts: &Parts| parts.mark.is_some_and(|mark| now < mark.promise);
+        self.0.as_ref().is_some_and(|parts| parts.needs_no_promise || promised(parts))
     }
 
     /// Returns whether syncs may be logged, as far as this part is concerned.

@@ -15,7 +15,8 @@
 //!
 //! - [`logging`]: the part of a file. The page of [`logging::Logging`] has the rules.
 //! - [`route`]: the way of a sync. `batches`: group commit. `emptying`: files are brought into
-//!   place. `open`: the log at the start of the engine. `threads`: their start.
+//!   place. `promises`: marks of files. `open`: the log at the start of the engine. `both_threads`:
+//!   their start.
 //!
 //! The format, the file and the recovery are in `intent_log` and in the crate `forebay-log`.
 
@@ -25,6 +26,7 @@ pub(crate) mod bounds;
 pub(crate) mod emptying;
 pub(crate) mod logging;
 pub(crate) mod open;
+mod promises;
 mod queues;
 pub(crate) mod route;
 
@@ -33,8 +35,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use forebay_log::{BLOCK, LogId};
+use forebay_log::{BLOCK, LogId, Wall};
 
+use self::logging::Logging;
 use self::queues::{LiveFile, Queues};
 use crate::core::base::{LogUse, OpenLog};
 use crate::core::inode::Inode;
@@ -60,6 +63,8 @@ pub(crate) struct IntentLog {
     /// Logged files may be changed in place until then, in nanoseconds since 1970.
     promise: AtomicI64,
     queues: Mutex<Queues>,
+    /// Held while the mark of a file is written.
+    marking: Mutex<()>,
     /// Notified when the thread of the batches has something to do.
     has_work: Condvar,
     /// Notified when the thread that empties files has something to do.
@@ -111,6 +116,7 @@ impl IntentLog {
             blocks: ring.blocks(),
             promise: AtomicI64::new(file.promise().0),
             queues: Mutex::new(queues),
+            marking: Mutex::default(),
             has_work: Condvar::default(),
             has_files: Condvar::default(),
             numbers: Numbers::default(),
@@ -146,8 +152,13 @@ impl IntentLog {
         !queues.has_failed && !queues.is_closed && queues.used * 4 <= self.blocks * 3
     }
 
-    /// Returns whether files with live records may be changed in place now.
-    pub(crate) fn may_change(&self) -> bool {
+    /// Returns whether a file with live records may be changed in place now.
+    pub(crate) fn may_change(&self, logging: &Logging) -> bool {
+        self.is_promised() || logging.may_change(Wall(clock::wall()))
+    }
+
+    /// Returns whether the promise of the log has not ended.
+    fn is_promised(&self) -> bool {
         clock::wall() < self.promise.load(Ordering::Acquire)
     }
 
@@ -225,6 +236,8 @@ impl IntentLog {
         let mut queues = self.queues.lock();
         queues.next = ring.next().sequence;
         queues.used = ring.used();
+        // The promise may have ended.
+        queues.is_look_due |= has_failed && !queues.has_failed;
         queues.has_failed = has_failed;
         let has_files = has_failed || queues.is_half_full(self.blocks);
         drop(queues);
@@ -253,10 +266,14 @@ impl IntentLog {
     pub(crate) fn close(&self) -> Vec<Arc<Inode>> {
         let mut queues = self.queues.lock();
         queues.is_closed = true;
-        let files = queues.live.values().map(|live| Arc::clone(&live.inode)).collect();
         drop(queues);
         self.has_work.notify_one();
-        files
+        self.live_files()
+    }
+
+    /// Returns the files with live records.
+    fn live_files(&self) -> Vec<Arc<Inode>> {
+        self.queues.lock().live.values().map(|live| Arc::clone(&live.inode)).collect()
     }
 
     /// Returns the guard of the threads, which are started once.

@@ -5,6 +5,7 @@
 //! them durable. A flush of the data alone may do so, or not.
 
 use forebay_block::Moment;
+use forebay_log::{Mark, Wall};
 use forebay_uring::Lasting;
 
 use super::names::Node;
@@ -134,6 +135,10 @@ impl Machine {
 
     pub(crate) fn set_log_mark(&mut self, node: Node, mark: Option<Vec<u8>>) {
         let (sequence, now) = (self.next_sequence(), self.wall());
+        let decoded = mark.as_ref().and_then(|mark| Mark::decode(mark));
+        if decoded.is_some_and(|mark| mark.promise != Wall::default()) {
+            marks::hit("promise in a mark");
+        }
         self.inode_mut(node).logged.set_mark(sequence, mark, now);
     }
 }

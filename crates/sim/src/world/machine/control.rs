@@ -102,6 +102,11 @@ pub fn set_space_pages(volume: usize, pages: u64) {
     with(|machine| machine.plan.volumes[volume].space_pages = pages);
 }
 
+/// Changes whether a file system has extended attributes.
+pub fn set_attributes(volume: usize, are_there: bool) {
+    with(|machine| machine.plan.volumes[volume].attributes = are_there);
+}
+
 /// Changes the pages of a file that cannot be written.
 pub fn set_bad(path: impl AsRef<Path>, pages: Range<u64>) {
     with(|machine| {

@@ -1,0 +1,107 @@
+//! A file of an intent log that cannot be written any more. The mark of the file can be written, or
+//! cannot either.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use forebay_cache::limits::PAGE;
+use forebay_log::HEADS;
+
+use super::engine::run_program;
+use super::how;
+use super::logged::LOG;
+use crate::core::error::ErrorKind;
+use crate::core::file::File;
+use crate::plan::Plan;
+use crate::random::{PerMille, Random};
+use crate::stored::{Keep, bytes_of};
+use crate::world::machine::{self, MachinePlan, VolumePlan};
+use crate::world::{self, Settings};
+
+const PATH: &str = "/file";
+
+/// Blocks of the ring.
+const BLOCKS: u64 = 40;
+
+/// Time between two syncs: the promise of the log ends meanwhile, and that of the mark.
+const PAUSE: Duration = Duration::from_secs(50);
+
+/// The part of the file system that cannot be written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unwritable {
+    /// The intent log.
+    Log,
+    /// The intent log, and the marks of its files.
+    LogAndMarks,
+}
+
+/// A sync after the log has become unwritable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sync {
+    /// Its error.
+    pub error: Option<ErrorKind>,
+    /// Its time.
+    pub took: Duration,
+    /// Whether a loss of power after it leaves all bytes that were written before.
+    pub is_durable: bool,
+}
+
+/// Syncs a file five times. From the second one on, the log cannot be written.
+///
+/// # Panics
+/// If the first sync is not logged, or a write fails.
+#[must_use]
+pub fn syncs(what: Unwritable) -> Vec<Sync> {
+    let found = Rc::new(RefCell::new(Vec::new()));
+    let result = Rc::clone(&found);
+    let settings = Settings { leaps: PerMille(0), ..Settings::swarm(3) };
+    let ended = world::run(settings, move || {
+        let machine = MachinePlan::calm(vec![VolumePlan::ext4()]);
+        let plan = Plan { log_blocks: Some(BLOCKS), is_survived: false, ..Plan::swarm(3) };
+        machine::install(machine.clone());
+        run_program(Plan { machine, ..plan }, move |_, engine, _| {
+            let file = engine.open(PATH, &how::create()).expect("a calm machine");
+            for byte in [1, 2] {
+                // The mark comes after the first sync.
+                write(&file, byte);
+                file.sync_data().expect("a calm machine");
+                world::sleep(Duration::from_secs(1));
+            }
+            write(&file, 3);
+            file.sync_data().expect("a calm machine");
+            assert!(engine.stats().logged_syncs > 0, "no sync was logged");
+            machine::set_bad(LOG, 0..HEADS + BLOCKS);
+            if what == Unwritable::LogAndMarks {
+                machine::set_attributes(0, false);
+            }
+            for byte in 4..9 {
+                write(&file, byte);
+                let begin = world::now();
+                let synced = file.sync_data();
+                let took = Duration::from_nanos(world::now().nanoseconds_since(begin));
+                let error = synced.err().map(|error| error.kind());
+                let is_durable = error.is_none() && is_durable(byte);
+                result.borrow_mut().push(Sync { error, took, is_durable });
+                world::sleep(PAUSE);
+            }
+            let _ = file.close();
+            let _ = engine.shutdown(PAUSE);
+        });
+    });
+    ended.unwrap_or_else(|failure| panic!("{failure}"));
+    found.take()
+}
+
+fn write(file: &File, byte: u8) {
+    file.write_at(&[byte; PAGE as usize], 0).expect("memory is free");
+}
+
+/// Returns whether the file has this byte everywhere after a loss of power and a recovery.
+fn is_durable(byte: u8) -> bool {
+    let mut found = machine::survivors(Keep::Nothing, &mut Random::new(1));
+    found.replay(LOG);
+    let found = found.at(PATH);
+    let is_whole = |sector| bytes_of(sector).iter().all(|found| *found == byte);
+    found.size == PAGE && found.sectors.iter().all(is_whole)
+}

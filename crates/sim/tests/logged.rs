@@ -7,7 +7,7 @@ use common::{assert_marks, swarm};
 use std::time::Duration;
 
 use forebay_sim::Plan;
-use forebay_sim::run::unwritable::{Unwritable, syncs};
+use forebay_sim::run::unwritable::{Unwritable, syncs, wait_for_lease};
 
 /// After a loss of power at any moment the files have, with the records of the log, all bytes that
 /// a sync has acknowledged, and no older ones.
@@ -56,4 +56,12 @@ fn contract_26_syncs_fail_if_neither_the_log_nor_the_mark_can_be_written() {
     for sync in syncs(Unwritable::LogAndMarks) {
         assert!(sync.error.is_some() && sync.took < Duration::from_secs(50), "{sync:?}");
     }
+}
+
+/// The mark of a file with records cannot be flushed on an aborted journal. Its lease is released
+/// in time nevertheless.
+#[test]
+fn contract_06_a_lease_is_released_though_no_flush_ends_well() {
+    let waited = wait_for_lease();
+    assert!(waited < Duration::from_secs(1), "another program waited {waited:?}");
 }

@@ -1,22 +1,27 @@
 //! A file of an intent log that cannot be written any more. The mark of the file can be written, or
 //! cannot either.
 
-use std::cell::RefCell;
+use std::cell::Cell;
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
+use forebay_block::Moment;
 use forebay_cache::limits::PAGE;
 use forebay_log::HEADS;
 
 use super::engine::run_program;
 use super::how;
 use super::logged::LOG;
+use crate::core::engine::Engine;
 use crate::core::error::ErrorKind;
 use crate::core::file::File;
+use crate::faults::Faults;
 use crate::plan::Plan;
 use crate::random::{PerMille, Random};
 use crate::stored::{Keep, bytes_of};
 use crate::world::machine::{self, MachinePlan, VolumePlan};
+use crate::world::others::{OpenAs, Program};
 use crate::world::{self, Settings};
 
 const PATH: &str = "/file";
@@ -47,13 +52,64 @@ pub struct Sync {
     pub is_durable: bool,
 }
 
-/// Syncs a file five times. From the second one on, the log cannot be written.
+/// Syncs a file again and again. After the first sync that is a record, the log cannot be written.
 ///
 /// # Panics
-/// If the first sync is not logged, or a write fails.
+/// If no sync is a record, or a write fails.
 #[must_use]
 pub fn syncs(what: Unwritable) -> Vec<Sync> {
-    let found = Rc::new(RefCell::new(Vec::new()));
+    with_a_record(move |engine, file| {
+        machine::set_bad(LOG, 0..HEADS + BLOCKS);
+        if what == Unwritable::LogAndMarks {
+            machine::set_attributes(0, false);
+        }
+        let syncs = (4..9).map(|byte| {
+            write(&file, byte);
+            let begin = world::now();
+            let error = file.sync_data().err().map(|error| error.kind());
+            let took = since(begin);
+            let is_durable = error.is_none() && is_durable(byte);
+            world::sleep(PAUSE);
+            Sync { error, took, is_durable }
+        });
+        let syncs = syncs.collect();
+        let _ = file.close();
+        let _ = engine.shutdown(PAUSE);
+        syncs
+    })
+}
+
+/// Returns how long another program waits for a file with a record if every flush of its file
+/// system fails.
+///
+/// # Panics
+/// If no sync is a record.
+#[must_use]
+pub fn wait_for_lease() -> Duration {
+    with_a_record(|engine, file| {
+        let calm = machine::faults();
+        machine::set_faults(Faults { flush: PerMille(1000), ..calm });
+        let waited = Rc::new(Cell::new(None));
+        let found = Rc::clone(&waited);
+        let begin = world::now();
+        world::spawn(world::new_process("visitor"), "visitor", move || {
+            let program = Program::open(Path::new(PATH), OpenAs::WRITER).expect("it waits");
+            found.set(Some(since(begin)));
+            drop(program);
+        });
+        while waited.get().is_none() {
+            world::sleep(Duration::from_millis(1));
+        }
+        machine::set_faults(calm);
+        let _ = file.close();
+        let _ = engine.shutdown(PAUSE);
+        waited.get().expect("the loop ends with it")
+    })
+}
+
+/// Runs a program with a file that has a record in the log.
+fn with_a_record<T: 'static>(program: impl FnOnce(&Engine, File) -> T + 'static) -> T {
+    let found = Rc::new(Cell::new(None));
     let result = Rc::clone(&found);
     let settings = Settings { leaps: PerMille(0), ..Settings::swarm(3) };
     let ended = world::run(settings, move || {
@@ -62,35 +118,22 @@ pub fn syncs(what: Unwritable) -> Vec<Sync> {
         machine::install(machine.clone());
         run_program(Plan { machine, ..plan }, move |_, engine, _| {
             let file = engine.open(PATH, &how::create()).expect("a calm machine");
-            for byte in [1, 2] {
+            for byte in 1..4 {
                 // The mark comes after the first sync.
                 write(&file, byte);
                 file.sync_data().expect("a calm machine");
                 world::sleep(Duration::from_secs(1));
             }
-            write(&file, 3);
-            file.sync_data().expect("a calm machine");
             assert!(engine.stats().logged_syncs > 0, "no sync was logged");
-            machine::set_bad(LOG, 0..HEADS + BLOCKS);
-            if what == Unwritable::LogAndMarks {
-                machine::set_attributes(0, false);
-            }
-            for byte in 4..9 {
-                write(&file, byte);
-                let begin = world::now();
-                let synced = file.sync_data();
-                let took = Duration::from_nanos(world::now().nanoseconds_since(begin));
-                let error = synced.err().map(|error| error.kind());
-                let is_durable = error.is_none() && is_durable(byte);
-                result.borrow_mut().push(Sync { error, took, is_durable });
-                world::sleep(PAUSE);
-            }
-            let _ = file.close();
-            let _ = engine.shutdown(PAUSE);
+            result.set(Some(program(engine, file)));
         });
     });
     ended.unwrap_or_else(|failure| panic!("{failure}"));
-    found.take()
+    found.take().expect("the program has ended")
+}
+
+fn since(begin: Moment) -> Duration {
+    Duration::from_nanos(world::now().nanoseconds_since(begin))
 }
 
 fn write(file: &File, byte: u8) {

@@ -32,6 +32,9 @@ pub(crate) const LOG_FILE_TIME: Duration = Duration::from_secs(10);
 /// Pause after an emptying that failed while another program waits for the lease.
 pub(crate) const LOG_PAUSE: Duration = Duration::from_millis(10);
 
+/// Time after which a lease is released although the mark of the file could not be flushed.
+pub(crate) const LOG_SAVE: Duration = Duration::from_millis(50);
+
 /// Pause after an emptying that failed, or a log that cannot be written.
 pub(crate) const LOG_RETRY: Duration = Duration::from_secs(1);
 

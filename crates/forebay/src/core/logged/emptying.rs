@@ -29,7 +29,7 @@ use crate::core::error::{Error, Result};
 use crate::core::inode::Inode;
 use crate::core::inode::change::After;
 use crate::core::intent_log::marks::file_id;
-use crate::core::logged::bounds::LOG_PAUSE;
+use crate::core::logged::bounds::{LOG_PAUSE, LOG_SAVE};
 use crate::core::shared::Shared;
 use crate::core::stats::Counters;
 use crate::core::sync::tickets::{Ticket, take_ticket};
@@ -206,36 +206,32 @@ fn end(
 
 /// Marks a file that cannot be brought into place, because another program waits for its lease: a
 /// recovery never writes it from then on, and only saves its records.
+///
+/// A mark whose flush fails again and again, because the journal is aborted, counts too: the other
+/// program cannot make its changes durable either without the earlier mark.
 pub(super) fn save_only(shared: &Arc<Shared>, log: &IntentLog, inode: &Arc<Inode>) {
-    let mark = || {
-        let (first, name) = {
-            let state = inode.lock();
-            (state.logging.first_live(), state.logging.name())
-        };
-        let (first, (file, _)) = first.zip(name)?;
-        Some(log.move_mark(inode, file, Counts::SavedFrom(first)))
+    let look = || {
+        let state = inode.lock();
+        (state.logging.first_live(), state.logging.name(), state.ownership.deadline())
     };
-    let Some(marked) = inode.catch(mark).flatten() else { return };
-    let synced = marked.and_then(|()| {
-        inode.file.sync().inspect_err(|error| {
-            // No later flush reports it.
-            let errno = errno_of_io(error);
-            inode.catch(|| {
-                shared.change(inode, |file| {
-                    file.apply(|cache, settled| cache.fail_flushes(errno, settled));
-                });
-            });
-        })
-    });
-    if let Err(error) = synced {
+    let Some((Some(first), Some((file, _)), deadline)) = inode.catch(look) else { return };
+    let marked = inode.catch(|| log.move_mark(inode, file, Counts::SavedFrom(first)));
+    let Some(marked) = marked else { return };
+    let is_marked = marked.is_ok();
+    if let Err(error) = marked.and_then(|()| flush_mark(shared, inode)) {
+        let latest = deadline.map(|deadline| deadline + LOG_SAVE);
+        let may_retry = latest.is_some_and(|latest| clock::instant() < latest);
         tracing::error!(
             path = %inode.path.display(),
             %error,
+            is_marked,
             "another program waits for the file, and its records can neither be put into it nor \
-             excluded from recovery"
+             durably excluded from recovery"
         );
-        thread::sleep(LOG_PAUSE);
-        return log.empty_soon(inode);
+        if !is_marked || may_retry {
+            thread::sleep(LOG_PAUSE);
+            return log.empty_soon(inode);
+        }
     }
     tracing::error!(
         path = %inode.path.display(),
@@ -249,6 +245,18 @@ pub(super) fn save_only(shared: &Arc<Shared>, log: &IntentLog, inode: &Arc<Inode
             file.look();
         });
     });
+}
+
+/// Makes the mark of a file durable. A failure poisons the file: no later flush reports it.
+fn flush_mark(shared: &Arc<Shared>, inode: &Arc<Inode>) -> std::io::Result<()> {
+    inode.file.sync().inspect_err(|error| {
+        let errno = errno_of_io(error);
+        inode.catch(|| {
+            shared.change(inode, |file| {
+                file.apply(|cache, settled| cache.fail_flushes(errno, settled));
+            });
+        });
+    })
 }
 
 fn errno_of(error: &Error) -> Errno {

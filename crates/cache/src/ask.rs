@@ -33,6 +33,11 @@ impl CachedFile {
         result
     }
 
+    /// As [`fetch`](Self::fetch), for a caller that reports no failure to the program.
+    pub fn fetch_quietly(&mut self, id: TicketId) -> Option<Result<(), Failure>> {
+        self.tickets.fetch(id)
+    }
+
     /// Declares that no one will fetch the result of a ticket. It is still served.
     pub fn abandon(&mut self, id: TicketId) {
         self.tickets.abandon(id);

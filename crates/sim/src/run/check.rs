@@ -492,7 +492,12 @@ impl Stage {
         }
         let model = self.model.borrow();
         for file in &model.files {
+            let saved = found.saved_at(&file.path);
             if let Err(wrong) = file.ledger.check(&found.at(&file.path)) {
+                if saved.is_some_and(|saved| file.ledger.check(&saved).is_ok()) {
+                    self.hit("only saved");
+                    continue;
+                }
                 panic!("{when}: keeping {keep:?}, {}: {wrong}", file.path.display());
             }
         }

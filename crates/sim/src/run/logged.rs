@@ -58,12 +58,26 @@ fn mend() {
     }
 }
 
-fn note(recovery: &Recovery) {
+/// Directory for bytes of records that may not be put back.
+const SAVED: &str = "/saved";
+
+/// The reason of the only fate of records that are not put back. Their acknowledged bytes are
+/// saved.
+const NOT_WRITTEN: &str = "its engine could not write it";
+
+fn note(stage: &Stage, recovery: &Recovery) {
     for file in &recovery.files {
-        assert!(
-            !matches!(file.fate, Fate::Skipped { .. }),
-            "contract 23: acknowledged bytes are not put back: {file:?}"
-        );
+        if let Fate::Skipped { reason, saved } = &file.fate {
+            assert!(
+                reason.starts_with(NOT_WRITTEN) && saved.is_some(),
+                "contract 23: acknowledged bytes are not put back: {file:?}"
+            );
+            marks::hit("only saved");
+            let path = Path::new(DIRECTORY).join(&file.path);
+            let mut model = stage.model.borrow_mut();
+            let of_file = model.files.iter_mut().find(|of_file| of_file.path == path);
+            of_file.expect("a file of the run").ledger.forsake();
+        }
         if file.bytes > 0 && matches!(file.fate, Fate::InPlace) {
             marks::hit("replayed");
             marks::add("bytes replayed", file.bytes);
@@ -79,6 +93,9 @@ impl Stage {
             return;
         }
         self.kill_visitors();
+        if machine::identity(SAVED).is_none() {
+            machine::make_directory(SAVED);
+        }
         while random.happens(PerMille(400)) {
             // Interrupted somewhere.
             let (process, is_done) = self.begin_recovery();
@@ -106,10 +123,11 @@ impl Stage {
         let (done, stage) = (Rc::clone(&is_done), Rc::clone(self));
         world::spawn(process, "recovery", move || {
             let mut tries = 0;
+            let ask = Ask { save: Some(SAVED.into()), ..Ask::default() };
             loop {
-                match recover::recover(Path::new(DIRECTORY), &Ask::default()) {
+                match recover::recover(Path::new(DIRECTORY), &ask) {
                     Ok(recovery) => {
-                        note(&recovery);
+                        note(&stage, &recovery);
                         if recovery.is_empty {
                             break;
                         }

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Both flushes are the engine's own. The kernel reports the error of a device once to a
-//! descriptor, and this way the file gets it.
+//! descriptor, and this way the file gets it. It stays unreported: the next sync, the close or the
+//! callback returns it.
 //!
 //! A file gets its first mark in the same way: until then it has no records.
 //!
@@ -68,7 +69,7 @@ fn empty(shared: &Arc<Shared>, log: &IntentLog, files: Vec<Arc<Inode>>) {
         jobs.push(Job { inode, emptying, result: Ok(None) });
     }
     for (job, flush) in jobs.iter_mut().zip(flushes) {
-        let flushed = wait::drive(flush);
+        let flushed = wait::drive(flush.end_quietly());
         let flushed = flushed.map_err(|error| errno_of(&error));
         job.result = flushed.and_then(|()| mark(shared, log, job));
     }
@@ -78,7 +79,8 @@ fn empty(shared: &Arc<Shared>, log: &IntentLog, files: Vec<Arc<Inode>>) {
         .map(|job| is_marked(job).then(|| Ticket::ask(&job.inode, shared, TicketKind::FlushAll)))
         .collect();
     for (job, flush) in jobs.into_iter().zip(all) {
-        let flushed = flush.map_or(Ok(()), wait::drive).map_err(|error| errno_of(&error));
+        let flushed = flush.map_or(Ok(()), |flush| wait::drive(flush.end_quietly()));
+        let flushed = flushed.map_err(|error| errno_of(&error));
         let result = job.result.and_then(|name| flushed.map(|()| name));
         end(shared, log, &job.inode, job.emptying, result);
     }

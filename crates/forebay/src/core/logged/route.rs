@@ -234,8 +234,9 @@ impl Future for Emptied {
 
 fn not_emptied(inode: &Inode, errno: Errno) -> Error {
     // The error of the file itself says more.
-    let state = inode.lock();
+    let mut state = inode.lock();
     if let Some(errno) = state.cache.poisoned() {
+        let _ = state.cache.take_unreported_flush();
         return inode.failure(forebay_cache::Failure::Flush(errno));
     }
     if let Some((offset, errno)) = state.cache.failing() {

@@ -7,7 +7,7 @@
 //! A ticket is a sync, a change of length, a discard, or a writing out. The context serves them
 //! all, except while a caller leads ([`decide`](super::decide)).
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -200,6 +200,22 @@ impl Ticket {
 
     pub(crate) fn inode(&self) -> &Arc<Inode> {
         &self.inode
+    }
+
+    /// Waits for the end of the request, for a caller that reports no failure to the program.
+    pub(crate) async fn end_quietly(mut self) -> Result<()> {
+        poll_fn(|context| {
+            let id = self.id.expect("a ticket was polled after its end");
+            let end = |state: &mut State| state.cache.fetch_quietly(id);
+            match poll_with(&self.inode, context, id, Leads::Never, end) {
+                TicketState::Ended(result) => {
+                    self.id = None;
+                    Poll::Ready(result)
+                }
+                TicketState::Waits | TicketState::Leads => plugged_no_more(Poll::Pending),
+            }
+        })
+        .await
     }
 
     /// Waits until the request has ended, and leaves its result: a failed flush counts as reported

@@ -16,6 +16,8 @@ use crate::stored::{Keep, StoredFile, Survivor, Unfinished};
 #[derive(Debug)]
 pub(super) struct FoundFile {
     pub(super) survivor: Survivor,
+    /// The file with the bytes of its records that a recovery only saves, if it has such.
+    pub(super) saved: Option<Survivor>,
     mark: Option<String>,
     pub(super) logged: Attributes,
     /// Pages with space that were not written.
@@ -37,17 +39,25 @@ impl Survivors {
     pub fn at(&self, path: impl AsRef<Path>) -> Survivor {
         let found = self.paths.get(path.as_ref()).map(|node| &self.files[node].survivor);
         let lost = || Survivor { exists: false, size: 0, sectors: Vec::new() };
-        found.map_or_else(lost, |found| Survivor {
-            exists: true,
-            size: found.size,
-            sectors: found.sectors.clone(),
-        })
+        found.map_or_else(lost, copy_of)
+    }
+
+    /// Returns a file as its owner can restore it from bytes that a recovery only saves. `None` if
+    /// there are none.
+    #[must_use]
+    pub fn saved_at(&self, path: impl AsRef<Path>) -> Option<Survivor> {
+        let node = self.paths.get(path.as_ref())?;
+        self.files[node].saved.as_ref().map(copy_of)
     }
 
     /// Returns the paths of the files that are found.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.paths.keys().map(PathBuf::as_path)
     }
+}
+
+pub(super) fn copy_of(found: &Survivor) -> Survivor {
+    Survivor { exists: true, size: found.size, sectors: found.sectors.clone() }
 }
 
 /// Draws a state that the file systems and devices may be found in after a loss of power now.
@@ -121,7 +131,7 @@ impl Machine {
         let is_lost = |page: &&u64| lost.iter().any(|pages| pages.contains(page));
         let allocated = inode.stored.allocated().iter();
         let reserved = allocated.filter(|page| !is_lost(page)).copied().collect();
-        FoundFile { survivor, mark, logged, reserved }
+        FoundFile { survivor, saved: None, mark, logged, reserved }
     }
 
     fn restart(&mut self, found: Survivors) {
@@ -132,7 +142,7 @@ impl Machine {
         self.watches.clear();
         self.descriptors.clear();
         self.descriptions.clear();
-        for (node, FoundFile { survivor, mark, logged, reserved }) in files {
+        for (node, FoundFile { survivor, mark, logged, reserved, .. }) in files {
             let inode = self.inode_mut(node);
             inode.stored = StoredFile::of_survivor(&survivor, &reserved);
             let is_beyond = inode.stored.allocated_beyond_end().is_some();

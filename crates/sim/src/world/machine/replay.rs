@@ -5,13 +5,14 @@ use std::convert::Infallible;
 use std::path::Path;
 use std::rc::Rc;
 
+use forebay_log::replay::Copy;
 use forebay_log::{
     BLOCK, Counts, Damage, FileId, HEADS, Head, Mark, Replay, ScanError, Source, Wall, scan,
 };
 use forebay_uring::Lasting;
 
 use super::attributes::Attributes;
-use super::power::{FoundFile, Survivors};
+use super::power::{FoundFile, Survivors, copy_of};
 use super::state::with;
 use crate::stored::{SECTOR, Survivor, bytes_of};
 
@@ -56,21 +57,32 @@ impl Survivors {
                 panic!("the log is damaged: {found:?} is there behind {expected:?}")
             }
         });
-        let mut put = 0;
+        let mut all = 0;
         for plan in &Replay::new(&scanned.batches).files {
             let found = self.files.iter_mut().find(|(node, _)| {
                 let lasting = with(|machine| machine.lasting(**node));
                 plan.file.is_same(&id_of(&lasting))
             });
             // Its name is lost.
-            let Some((node, FoundFile { survivor, logged, .. })) = found else { continue };
+            let Some((node, found)) = found else { continue };
+            let FoundFile { survivor, saved, logged, .. } = found;
             if only.is_some_and(|only| only != Some(*node)) {
                 continue;
             }
             let Attributes { mark, changed } = logged;
             let mark = mark.as_ref().and_then(|mark| Mark::decode(mark));
             let mark = mark.filter(|mark| mark.log == head.log && mark.file.is_same(&plan.file));
-            let Some(Mark { counts: Counts::From(first), promise, .. }) = mark else { continue };
+            let Some(Mark { counts, promise, .. }) = mark else { continue };
+            let (first, survivor) = match counts {
+                Counts::From(first) => (first, survivor),
+                Counts::SavedFrom(first) => {
+                    let copies = plan.newest_from(first);
+                    if !copies.is_empty() {
+                        put(&bytes, &copies, saved.insert(copy_of(survivor)));
+                    }
+                    continue;
+                }
+            };
             let copies = plan.newest_from(first);
             let until = scanned.promise.max(promise).0;
             assert!(
@@ -78,16 +90,20 @@ impl Survivors {
                 "a recovery takes the changes of the engine for those of others: {changed} is \
                  later than {until}"
             );
-            let length = survivor.size;
-            for copy in copies {
-                let at = copy.from as usize;
-                write(survivor, copy.offset, &bytes.0[at..at + copy.length as usize]);
-                let zeroes = copy.zeroes_behind(length) as usize;
-                write(survivor, copy.end(), &[0; SECTOR][..zeroes]);
-                put += copy.length;
-            }
+            put(&bytes, &copies, survivor);
+            all += copies.iter().map(|copy| copy.length).sum::<u64>();
         }
-        put
+        all
+    }
+}
+
+fn put(log: &Bytes, copies: &[Copy], survivor: &mut Survivor) {
+    let length = survivor.size;
+    for copy in copies {
+        let at = copy.from as usize;
+        write(survivor, copy.offset, &log.0[at..at + copy.length as usize]);
+        let zeroes = copy.zeroes_behind(length) as usize;
+        write(survivor, copy.end(), &[0; SECTOR][..zeroes]);
     }
 }
 

@@ -108,6 +108,10 @@ impl Writer {
                         }
                     }
                     end_waits(file);
+                    if !file.logging.is_busy() {
+                        // It may be closed.
+                        file.look();
+                    }
                     file.logging.live_bytes() * 2 > most_bytes(&inode)
                 });
                 if is_due {

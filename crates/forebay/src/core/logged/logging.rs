@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::task::Waker;
 
 use forebay_block::Errno;
-use forebay_log::{FileId, Mark, Wall};
+use forebay_log::{Counts, FileId, Mark, Wall};
 
 /// Relation of a file to the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -124,10 +124,15 @@ impl Logging {
         self.0.as_ref().map_or(0, |parts| parts.live_bytes)
     }
 
-    /// Returns whether the file is being emptied or has live records: it stays open.
+    /// Returns whether the file stays open: it is being emptied, has live records, or has one in the
+    /// batch that is being written. The next open would count that one again.
     #[inline]
     pub(crate) fn is_busy(&self) -> bool {
-        let is_busy = |parts: &Parts| !parts.live.is_empty() || parts.begun > parts.ended;
+        let is_busy = |parts: &Parts| {
+            !parts.live.is_empty()
+                || parts.begun > parts.ended
+                || parts.taken > parts.logged.max(parts.refused)
+        };
         self.0.as_ref().is_some_and(|parts| is_busy(parts))
     }
 
@@ -275,7 +280,12 @@ impl Logging {
         assert_eq!(parts.begun, parts.ended, "two threads would empty the file");
         parts.begun += 1;
         parts.is_emptying_asked = false;
-        let counts_from = parts.live.back().map_or(next, |live| live.sequence + 1);
+        // A dead record may be in the batch that is being written: the mark never moves back.
+        let marked = match parts.mark {
+            Some(Mark { counts: Counts::From(first), .. }) => first,
+            _ => 0,
+        };
+        let counts_from = parts.live.back().map_or(next, |live| live.sequence + 1).max(marked);
         Emptying { counts_from, marks: parts.stage == Stage::Marking }
     }
 

@@ -10,9 +10,10 @@
 //! keys in one transaction and commits it. `random-read` reads records of such a database.
 //!
 //! Arms: `std` is redb's own storage, `forebay` this crate, `forebay-survive` the same with a
-//! keeper, and `forebay-log` the same with an intent log. Each cell runs in a process of its own. A round runs every job on every arm, in an order
-//! that the seed decides. The result goes to standard output as JSON, with the field names of
-//! Forebay's result files, and progress to standard error.
+//! keeper, and `forebay-log` the same with an intent log. Each cell runs in a process of its own. A
+//! round runs every job on every arm, in an order that the seed decides. The result goes to
+//! standard output as JSON, with the field names of Forebay's result files, and progress to
+//! standard error.
 //!
 //! Memory: redb's own cache takes two sevenths of `--cache-mib` (140) in every arm. The rest is the
 //! engine's cache, and for `std` the page cache of the kernel. Only a control group bounds the

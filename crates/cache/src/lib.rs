@@ -23,11 +23,12 @@
 // to be zero, `space` reserved space, `reserve` reserving it and `growth` how much, `lease` whether
 // another program has the file open, `writeback` which page is written next, why, and the result,
 // `kept` pages kept for a flush, `logged` pages in the intent log, `ticket` requests of callers,
-// `ask` taking one, `epochs` which writes a sync covers, `discard` dropping dirty pages, discarding ranges, `exact` the bytes of a
-// page that are ours on a shared file, `readahead`, `clean` and `uses` which clean pages may be
-// dropped, `evict` their order, `price` of a disk, `samples` latencies, `account` records for a
-// keeper, `adopt` taking them over, `settled` the results that the caller applies, `state` the
-// state of a page, `rare` parts that most files never need, `bits` sets of pages.
+// `ask` taking one, `epochs` which writes a sync covers, `discard` dropping dirty pages and
+// discarding ranges, `exact` the bytes of a page that are ours on a shared file, `readahead`,
+// `clean` and `uses` which clean pages may be dropped, `evict` their order, `price` of a disk,
+// `samples` latencies, `account` records for a keeper, `adopt` taking them over, `settled` the
+// results that the caller applies, `state` the state of a page, `rare` parts that most files never
+// need, `bits` sets of pages.
 
 pub mod account;
 pub mod adopt;

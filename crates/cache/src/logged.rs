@@ -11,8 +11,8 @@
 //!
 //! After a snapshot every accepted byte is in one of three places: in the file, covered by a good
 //! flush; in a record; or in a page that is being copied into and was not dirty. So a file is
-//! *bare* from the moment a page without a record is sent, or anything else is changed past the log, until
-//! a flush that began after that has ended well. No sync of a bare file is logged.
+//! *bare* from the moment a page without a record is sent, or anything else is changed past the
+//! log, until a flush that began after that has ended well. No sync of a bare file is logged.
 //!
 //! While records count, such a flush is not enough: a replay would put older bytes over those that
 //! it made durable. Then the file is bare until it is emptied.

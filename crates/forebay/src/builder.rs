@@ -93,8 +93,9 @@ impl Builder {
 
     /// Gives the engine an intent log in a directory.
     ///
-    /// [`File::sync_data`](crate::File::sync_data) of files below the directory, on the same file system, then returns once their new bytes are in
-    /// the log and flushed. One write and one flush of the log serve the syncs of many files.
+    /// [`File::sync_data`](crate::File::sync_data) of files below the directory, on the same file
+    /// system, then returns once their new bytes are in the log and flushed. One write and one
+    /// flush of the log serve the syncs of many files.
     ///
     /// **After a power cut or a crash nobody may open the files of the directory before the log is
     /// replayed**: by the next engine with this log, or by `forebay recover`. A copy of a file

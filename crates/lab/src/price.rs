@@ -62,8 +62,8 @@ impl Measured {
         format!("this disk: {}", self.price())
     }
 
-    /// Returns what an intent log can be worth here, for threads that each sync small writes to files
-    /// of their own. `None` where a flush is too cheap for a log.
+    /// Returns what an intent log can be worth here, for threads that each sync small writes to
+    /// files of their own. `None` where a flush is too cheap for a log.
     ///
     /// Without a log each sync is two requests, and the kernel merges flushes of threads that wait.
     /// With a log all that wait share a write and a flush, and each block is written twice.

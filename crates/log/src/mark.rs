@@ -27,7 +27,7 @@ pub struct Mark {
     /// Records that count.
     pub counts: Counts,
     /// A recovery, or an engine that cannot write its log, changes the file no later than this.
-    /// [`Wall::default`] if there is none.
+    /// [`Wall::default`] stands for no promise.
     pub promise: Wall,
 }
 

@@ -56,7 +56,7 @@ fn another_version_is_named() {
 fn a_path_is_cut_to_the_length_of_a_path() {
     let path = vec![b'p'; record::MAX_PATH + 9];
     let mut batch = Batch::new();
-    batch.add(&file(), &path, &[5..6]).fill(1);
+    batch.add(&file(), &path, std::slice::from_ref(&(5..6))).fill(1);
     let at = Point { position: 0, sequence: 1, chain: 0 };
     let (bytes, _) = batch.seal(&LogId([1; 16]), &at, Wall(0));
     let header = forebay_log::batch::Header::decode(bytes).unwrap();

@@ -45,7 +45,7 @@ pub enum Data {
 /// Use of an intent log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum LogUse {
-    /// There is none.
+    /// No log.
     #[default]
     Never,
     /// Where a flush of the disk is dear.

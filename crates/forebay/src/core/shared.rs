@@ -243,7 +243,8 @@ impl Shared {
     /// time that the intent log has promised: a recovery takes later changes for those of others.
     #[inline]
     pub(crate) fn may_change(&self, state: &State) -> bool {
-        !state.logging.is_live() || self.log.as_ref().is_none_or(|log| log.may_change(&state.logging))
+        !state.logging.is_live()
+            || self.log.as_ref().is_none_or(|log| log.may_change(&state.logging))
     }
 
     pub(crate) fn table(&self) -> MutexGuard<'_, Table> {

@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use std::ops::Range;
 
 use forebay_log::{
-    BLOCK, Batch, FileId, HEADS, Head, LogId, Point, Replay, Ring, ScanError, Source, Wall, scan,
+    BLOCK, Batch, FileId, HEADS, Head, LogId, Point, Replay, Ring, Source, Wall, scan,
 };
 use proptest::prelude::*;
 

@@ -25,8 +25,8 @@ pub(crate) const LOG_EMPTY_FILES: usize = 64;
 /// Age of the oldest record at which a file is emptied.
 pub(crate) const LOG_EMPTY_AFTER: Duration = Duration::from_secs(5);
 
-/// Time in which the disk can empty a file, a request for each page. A file that another program
-/// opens has to be in place before the kernel takes the lease.
+/// Time that the emptying of a file may take, with a request for each page. A file that another
+/// program opens has to be in place before the kernel takes the lease.
 pub(crate) const LOG_FILE_TIME: Duration = Duration::from_secs(10);
 
 /// Pause after an emptying that failed while another program waits for the lease.

@@ -110,11 +110,7 @@ fn begin(shared: &Arc<Shared>, log: &IntentLog, inode: &Arc<Inode>) -> Option<(E
 }
 
 /// Moves the mark of a file whose bytes are in place and flushed. It is not durable yet.
-fn mark(
-    shared: &Shared,
-    log: &IntentLog,
-    job: &Job,
-) -> std::result::Result<Option<Name>, Errno> {
+fn mark(shared: &Shared, log: &IntentLog, job: &Job) -> std::result::Result<Option<Name>, Errno> {
     let Job { inode, emptying, .. } = job;
     let look = || {
         let state = inode.lock();

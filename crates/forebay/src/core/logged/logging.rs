@@ -124,8 +124,8 @@ impl Logging {
         self.0.as_ref().map_or(0, |parts| parts.live_bytes)
     }
 
-    /// Returns whether the file stays open: it is being emptied, has live records, or has one in the
-    /// batch that is being written. The next open would count that one again.
+    /// Returns whether the file stays open: it is being emptied, has live records, or has one in
+    /// the batch that is being written. The next open would count that one again.
     #[inline]
     pub(crate) fn is_busy(&self) -> bool {
         let is_busy = |parts: &Parts| {

@@ -89,12 +89,7 @@ impl IntentLog {
     }
 
     /// Marks a file: its records count from a sequence number on, or are only saved.
-    pub(super) fn move_mark(
-        &self,
-        inode: &Inode,
-        file: FileId,
-        counts: Counts,
-    ) -> io::Result<()> {
+    pub(super) fn move_mark(&self, inode: &Inode, file: FileId, counts: Counts) -> io::Result<()> {
         self.write_mark(inode, |state| {
             let promise = state.logging.mark().map_or(Wall::default(), |mark| mark.promise);
             Some(Mark { log: self.id, file, counts, promise })

@@ -43,7 +43,7 @@ impl Survivors {
     }
 
     /// Returns a file as its owner can restore it from bytes that a recovery only saves. `None` if
-    /// there are none.
+    /// it saved no bytes.
     #[must_use]
     pub fn saved_at(&self, path: impl AsRef<Path>) -> Option<Survivor> {
         let node = self.paths.get(path.as_ref())?;

@@ -322,7 +322,7 @@ fn another_file_with_the_same_inode_number_is_left_alone() {
     let mut batch = Batch::new();
     let mut id = file_id(&file).unwrap();
     id.born = id.born.map(|born| born.after(-1));
-    batch.add(&id, b"file", &[0..3]).copy_from_slice(b"old");
+    batch.add(&id, b"file", std::slice::from_ref(&(0..3))).copy_from_slice(b"old");
     engine.log.append(&mut batch, engine.promise).unwrap();
     drop((engine, file));
     let recovery = store.recover(&ask());

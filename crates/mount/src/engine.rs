@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::intent_log::{self, Ask};
+use forebay::intent_log::{self, Ask, Fate, Recovered};
 use forebay::{Adopted, Builder, Engine, Keeper, inside};
 use forebay_uring::probe::memory_limit;
 use forebay_uring::{Channel, Process};
@@ -81,7 +81,12 @@ pub(crate) fn way_of(
     source: &Source,
     log: &Log,
 ) -> Result<(Way, Option<Inherited>), Error> {
-    let Data::Engine { settings, survives, log: log_use, control } = data else {
+    let log_use = match data {
+        Data::Engine { log, .. } => *log,
+        Data::Plain => LogUse::Never,
+    };
+    let has_log = log_use != LogUse::Never || put_back(source, log)?;
+    let Data::Engine { settings, survives, control, .. } = data else {
         return Ok((Way::Plain, None));
     };
     let socket = source.keeper();
@@ -118,9 +123,6 @@ pub(crate) fn way_of(
             LogUse::Always => builder.intent_log_always(&source.path),
         })
     };
-    if *log_use == LogUse::Never {
-        put_back(source, log)?;
-    }
     // A mount whose process died may have left a keeper there, with its files.
     let adopted = if socket.exists() { Some(builder()?.adopt(&socket)) } else { None };
     let (engine, inherited) = match adopted {
@@ -139,15 +141,15 @@ pub(crate) fn way_of(
     }
     let cache = engine.options().cache_bytes.unwrap_or(0);
     let mut stack = Stack::new(engine, cache);
-    stack.hides_log = *log_use != LogUse::Never;
+    stack.hides_log = has_log;
     Ok((Way::Engine(Arc::new(stack)), inherited))
 }
 
 /// Puts the records of an intent log back that an earlier mount has left: before that, nobody may
-/// read the files.
-fn put_back(source: &Source, log: &Log) -> Result<(), Error> {
+/// read the files. Returns whether there is a log.
+fn put_back(source: &Source, log: &Log) -> Result<bool, Error> {
     if !source.path.join(intent_log::NAME).exists() {
-        return Ok(());
+        return Ok(false);
     }
     let recovery = intent_log::recover(&source.path, &Ask::default())?;
     if !recovery.is_empty {
@@ -155,11 +157,15 @@ fn put_back(source: &Source, log: &Log) -> Result<(), Error> {
         let remedy = "run `forebay recover` on it";
         return Err(Error::unsuitable(&source.path, what, remedy));
     }
-    let count = recovery.files.iter().filter(|file| file.bytes > 0).count();
+    let is_put_back = |file: &&Recovered| matches!(file.fate, Fate::InPlace) && file.bytes > 0;
+    let count = recovery.files.iter().filter(is_put_back).count();
     if count > 0 {
-        (log.0)(&format!("put bytes of the intent log back into {count} files"));
+        (log.0)(&format!(
+            "put bytes of the intent log back into {count} file{}",
+            if count == 1 { "" } else { "s" }
+        ));
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Makes an engine that takes nothing over.

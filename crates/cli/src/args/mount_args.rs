@@ -22,10 +22,10 @@ pub(crate) struct MountArgs {
     /// Run without a keeper: kill -9 of this process loses written data
     #[arg(long)]
     pub(crate) no_survive: bool,
-    /// Make small syncs durable in an intent log in SOURCE, where a flush is dear
+    /// Make small syncs durable in an intent log in SOURCE [WHEN: price]
     ///
-    /// After a crash nobody may use SOURCE before it is mounted again. `always` uses the log on any
-    /// disk, for tests.
+    /// After a crash nobody may use SOURCE before it is mounted again. `price` uses the log if a
+    /// flush of the disk is slow, `always` on any disk, for tests.
     #[arg(long, value_name = "WHEN", requires = "no_survive", conflicts_with = "plain")]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "price")]
     pub(crate) intent_log: Option<LogWhen>,

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt as _;
+use std::path::Path;
 
 use crate::place::{Place, bytes, forebay};
 
@@ -65,7 +66,7 @@ fn programs_do_not_see_the_log_and_cannot_remove_it() {
     assert!(place.source.join(LOG).exists());
     fs::write(place.mount.join("file"), b"data").unwrap();
     fs::create_dir(place.mount.join("directory")).unwrap();
-    let names = |directory| -> Vec<_> {
+    let names = |directory: &Path| -> Vec<_> {
         let entries = fs::read_dir(directory).unwrap();
         let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
         names.sort();

@@ -1,5 +1,5 @@
-//! A file of an intent log that cannot be written any more. The mark of the file can be written, or
-//! cannot either.
+//! A file of an intent log whose writes all fail. The mark of the file can be written, or cannot
+//! either.
 
 use std::cell::Cell;
 use std::path::Path;

@@ -37,8 +37,12 @@ pub(crate) fn create(directory: &Path, ring: u64) -> Result<()> {
         let what = "another engine makes the intent log of this directory";
         return Err(Error::new(ErrorKind::Busy, what).at_path(&path));
     }
-    fill(&file, ring).map_err(failed)?;
-    opened.rename(OsStr::new(NEW), &opened, OsStr::new(NAME), Replace::No).map_err(failed)?;
+    let named = || opened.rename(OsStr::new(NEW), &opened, OsStr::new(NAME), Replace::No);
+    fill(&file, ring).and_then(|()| named()).map_err(|error| {
+        // It may have the last space of a full file system.
+        let _ = opened.remove(OsStr::new(NEW));
+        failed(error)
+    })?;
     opened.sync().map_err(|error| {
         // The kernel reports a failed flush once: the next one would end well without the name.
         let _ = opened.remove(OsStr::new(NAME));

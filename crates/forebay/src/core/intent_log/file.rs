@@ -151,7 +151,7 @@ impl LogFile {
     ///
     /// # Errors
     /// The error of the kernel: the batch may be there or not, and the log is uncertain. `NotFound`
-    /// if the log has no name any more: nothing was written.
+    /// if the log was removed: nothing was written.
     ///
     /// # Panics
     /// If the log is uncertain, or has no room for the batch.

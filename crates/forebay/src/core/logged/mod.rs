@@ -183,7 +183,7 @@ impl IntentLog {
     }
 
     /// Notes a record of a file, whose oldest live record was `first`. The file is locked. Returns
-    /// false if nothing may be logged any more.
+    /// false if the log has failed or is closed.
     fn note_live(&self, inode: &Arc<Inode>, first: Option<u64>, sequence: u64) -> bool {
         let mut queues = self.queues.lock();
         if queues.is_closed || queues.has_failed {

@@ -21,8 +21,8 @@ const PROMISE: i64 = 10_000_000_000;
 /// Rest of the promise when it is renewed, in nanoseconds.
 const RENEWED: i64 = 5_000_000_000;
 
-/// Puts bytes into a file and makes them durable. Then no batch before `end` counts for the file
-/// any more.
+/// Puts bytes into a file and makes them durable. After that only batches from `end` on count for
+/// the file.
 ///
 /// Never shortens the file. Repeated after an interruption at any point, it ends the same.
 pub(super) fn put(log: &mut LogFile, file: &OpenFile, copies: &[Copy], end: u64) -> Result<()> {

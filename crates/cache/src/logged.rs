@@ -19,7 +19,7 @@
 
 use forebay_block::Frame;
 
-use crate::bits::slots;
+use crate::bits::{bits, slots};
 use crate::file::{CachedFile, Entry};
 use crate::limits::PAGE;
 
@@ -64,7 +64,8 @@ impl CachedFile {
             && self.counts.unwritable() == 0
             && self.counts.failing() == 0
             && self.tickets.first_set_length().is_none()
-            && self.fences.are_down();
+            && self.fences.are_down()
+            && self.is_old_end_in_records();
         if !is_plain {
             return Loggable::No;
         }
@@ -88,6 +89,20 @@ impl CachedFile {
             }
         }
         if busy { Loggable::Busy } else { Loggable::Yes(pages) }
+    }
+
+    /// Returns whether a replay rewrites the page with the end in the file system, if records move
+    /// that end: each dirty page is in a record, or in the next one.
+    ///
+    /// Bytes beyond the end are lost with the power if no size covers them. A newer write of that
+    /// page would be cut there, and the replay would put zeroes behind it: a mixture of two
+    /// versions of a sector.
+    fn is_old_end_in_records(&self) -> bool {
+        let end = self.sizes.disk_size();
+        let is_dirty = |page| {
+            self.index.get(page).is_some_and(|(chunk, slot)| chunk.dirty & bits(slot, 1) != 0)
+        };
+        end == self.sizes.size() || end.is_multiple_of(PAGE) || is_dirty(end / PAGE)
     }
 
     /// Returns the dirty pages without a record, in order. They count as logged from here on, so
@@ -166,9 +181,12 @@ mod tests {
         }
 
         fn begin(&mut self, page: u64) -> Vec<crate::write::Copy> {
+            self.begin_part(page * PAGE, PAGE as usize)
+        }
+
+        fn begin_part(&mut self, offset: u64, length: usize) -> Vec<crate::write::Copy> {
             let mut copies = Vec::new();
-            let length = PAGE as usize;
-            self.file.begin_write(page * PAGE, length, &mut self.stash, &mut copies);
+            self.file.begin_write(offset, length, &mut self.stash, &mut copies);
             copies
         }
 
@@ -291,6 +309,19 @@ mod tests {
         let bio = bed.file.next_bio(Reason::Sync).unwrap();
         bed.file.settle(&bio, Ok(0), Keep::All, &mut bed.settled);
         assert_eq!(bed.file.may_log(8), Loggable::No);
+    }
+
+    #[test]
+    fn contract_03_records_move_the_end_only_if_they_have_the_page_of_the_old_one() {
+        let mut bed = Bed::new();
+        let copies = bed.begin_part(8 * PAGE, 100);
+        bed.file.note_allocated(8 * PAGE..11 * PAGE);
+        bed.file.publish(&copies, Caching::Cached, &mut bed.settled);
+        bed.sync();
+        bed.write(10);
+        assert_eq!(bed.file.may_log(8), Loggable::No, "page 8 is in no record");
+        bed.write(8);
+        assert_eq!(bed.pages(), [8, 10]);
     }
 
     #[test]

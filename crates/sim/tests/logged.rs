@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{assert_marks, swarm};
+use common::{assert_marks, run_one, swarm};
 use std::time::Duration;
 
 use forebay_sim::Plan;
@@ -23,6 +23,17 @@ fn contract_23_a_logged_sync_outlives_a_loss_of_power() {
         "lease broken",
     ];
     assert_marks(&marks, &places);
+}
+
+/// In the runs of these seeds a file grows by a write behind a hole, and its old end is inside a
+/// sector. That sector is in no record. It is written again before the size is durable.
+#[test]
+fn contract_03_a_replay_behind_an_old_end_leaves_no_mixture_of_two_versions() {
+    let name = "contract_03_a_replay_behind";
+    for seed in [6979, 8264] {
+        run_one(name, seed, Plan::logged(seed));
+    }
+    run_one(name, 6979, Plan::logged_deaths(6979));
 }
 
 /// The engine dies, or the power is cut, also in the middle of a recovery.

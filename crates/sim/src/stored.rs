@@ -12,7 +12,10 @@
 //! After a failed flush the versions that it should have covered are *forsaken*: reads see them and
 //! they may survive, but no later flush makes them durable. Linux does the same: it reports the
 //! error once and marks the pages clean. A forsaken cut becomes durable with a later size, as
-//! metadata survives in order.
+//! metadata survives in order. A forsaken size becomes durable with a later write behind the
+//! durable end: file systems log the end of each completed write that is beyond the end on the
+//! disk, also if the size in memory is larger. Otherwise a flush after that write would not make
+//! its bytes readable.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -79,6 +82,12 @@ impl<T> Versions<T> {
 
     fn push(&mut self, sequence: u64, value: T, cause: Cause) {
         self.later.push(Version { sequence, value, cause, fate: Fate::Open });
+    }
+
+    /// Returns the value that a flush of everything makes durable.
+    fn flushed(&self) -> &T {
+        let last = self.later.iter().rfind(|version| version.fate == Fate::Open);
+        last.map_or(&self.durable, |version| &version.value)
     }
 
     /// Makes the last value up to `sequence` durable that is not forsaken. Returns its sequence
@@ -274,7 +283,9 @@ impl StoredFile {
         if end > size {
             self.expose(size..offset, sequence);
         }
-        self.extend(end, sequence);
+        if end > size.min(*self.sizes.flushed()) {
+            self.sizes.push(sequence, end.max(size), Cause::Data);
+        }
     }
 
     /// Extends the size, as a write does whose bytes nobody keeps.
@@ -502,6 +513,23 @@ mod tests {
         file.write(0, &[2; 600], 3);
         file.flush(3);
         assert_eq!(survivor(&file, Keep::Nothing).1[..600], [2; 600]);
+    }
+
+    #[test]
+    fn a_write_behind_the_durable_end_makes_the_size_of_a_failed_flush_durable() {
+        let mut file = StoredFile::new();
+        file.write(0, &[1; 512], 1);
+        file.flush(1);
+        file.write(512, &[2; 1024], 2);
+        assert!(file.forsake(2));
+        file.write(0, &[3; 512], 3);
+        file.flush(3);
+        assert_eq!(survivor(&file, Keep::Nothing).0, 512);
+        file.write(512, &[4; 512], 4);
+        file.flush(4);
+        let (size, bytes) = survivor(&file, Keep::Nothing);
+        assert_eq!((size, &bytes[..512], &bytes[512..1024]), (1536, &[3; 512][..], &[4; 512][..]));
+        assert_eq!(bytes[1024..], [0; 512], "these bytes stay lost");
     }
 
     #[test]

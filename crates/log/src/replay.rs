@@ -98,7 +98,8 @@ impl FilePlan {
                 let old_end = old.offset + old.length;
                 if old.offset < copy.offset {
                     let length = old.length.min(copy.offset - old.offset);
-                    newest.insert(old.offset, Copy { length, ends_file: false, ..old });
+                    let ends_file = old.ends_file && length == old.length;
+                    newest.insert(old.offset, Copy { length, ends_file, ..old });
                 }
                 if old_end > end {
                     let skipped = end.max(old.offset) - old.offset;

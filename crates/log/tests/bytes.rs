@@ -125,4 +125,6 @@ fn only_the_sector_behind_the_end_of_a_file_is_zeroed() {
     // Of a piece that is overwritten in part, the end stays the end.
     assert_eq!(newest(&[(0..100, 100), (0..50, 100)]), [(0, 50, 0), (50, 100, 412)]);
     assert_eq!(newest(&[(0..100, 100), (90..300, 300)]), [(0, 90, 0), (90, 300, 212)]);
+    // It also stays the end beside a later piece.
+    assert_eq!(newest(&[(0..100, 100), (4096..5000, 5000)]), [(0, 100, 412), (4096, 5000, 120)]);
 }

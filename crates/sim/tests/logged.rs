@@ -36,6 +36,14 @@ fn contract_03_a_replay_behind_an_old_end_leaves_no_mixture_of_two_versions() {
     run_one(name, 6979, Plan::logged_deaths(6979));
 }
 
+/// In the run of this seed the file ends inside a sector with one record, and the next record is
+/// behind that sector. A later write of the sector is on the disk, and no sync covers it.
+#[test]
+fn contract_03_a_replay_zeroes_the_rest_of_a_sector_in_front_of_a_later_record() {
+    let seed = 11877;
+    run_one("contract_03_a_replay_zeroes", seed, Plan::logged(seed));
+}
+
 /// The engine dies, or the power is cut, also in the middle of a recovery.
 #[test]
 fn contract_24_a_recovery_puts_the_newest_acknowledged_bytes_back() {

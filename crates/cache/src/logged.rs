@@ -17,6 +17,8 @@
 //! While records count, such a flush is not enough: a replay would put older bytes over those that
 //! it made durable. Then the file is bare until it is emptied.
 
+use std::ops::Range;
+
 use forebay_block::Frame;
 
 use crate::bits::{bits, slots};
@@ -39,6 +41,8 @@ pub struct LoggedPage {
 pub enum Loggable {
     /// This number of pages has to be taken.
     Yes(u64),
+    /// Once [`CachedFile::pages_without_space`] have space.
+    WithSpace,
     /// A page is being copied into. A change of the file follows.
     Busy,
     /// It has to be synced by writes and a flush.
@@ -69,7 +73,7 @@ impl CachedFile {
         if !is_plain {
             return Loggable::No;
         }
-        let (mut pages, mut busy) = (0, false);
+        let (mut pages, mut busy, mut lacks_space) = (0, false, false);
         for (first, chunk) in self.index.dirty_chunks() {
             let unlogged = chunk.dirty & !chunk.logged;
             if unlogged == 0 {
@@ -80,15 +84,37 @@ impl CachedFile {
             }
             busy |= unlogged & chunk.busy != 0;
             pages += u64::from(unlogged.count_ones());
-            let has_space = |page: u64| {
-                let bytes = page * PAGE..(page + 1) * PAGE;
-                self.is_allocated(&bytes, self.ahead.rewrites_in_place())
-            };
-            if pages > most || !slots(unlogged).all(|slot| has_space(first + slot as u64)) {
+            if pages > most {
                 return Loggable::No;
             }
+            lacks_space |= !slots(unlogged).all(|slot| self.has_space(first + slot as u64));
         }
-        if busy { Loggable::Busy } else { Loggable::Yes(pages) }
+        match busy {
+            true => Loggable::Busy,
+            false if lacks_space => Loggable::WithSpace,
+            false => Loggable::Yes(pages),
+        }
+    }
+
+    fn has_space(&self, page: u64) -> bool {
+        let bytes = page * PAGE..(page + 1) * PAGE;
+        self.is_allocated(&bytes, self.ahead.rewrites_in_place())
+    }
+
+    /// Returns the bytes of the dirty pages without a record that may need new space, in order.
+    #[must_use]
+    pub fn pages_without_space(&self) -> Vec<Range<u64>> {
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for (first, chunk) in self.index.dirty_chunks() {
+            let pages = slots(chunk.dirty & !chunk.logged).map(|slot| first + slot as u64);
+            for page in pages.filter(|page| !self.has_space(*page)) {
+                match ranges.last_mut() {
+                    Some(last) if last.end == page * PAGE => last.end += PAGE,
+                    _ => ranges.push(page * PAGE..(page + 1) * PAGE),
+                }
+            }
+        }
+        ranges
     }
 
     /// Returns whether a replay rewrites the page with the end in the file system, if records move
@@ -325,11 +351,15 @@ mod tests {
     }
 
     #[test]
-    fn a_page_without_space_and_too_many_pages_are_not_logged() {
+    fn pages_are_logged_once_they_have_space_and_not_too_many() {
         let mut bed = Bed::new();
         (0..3).for_each(|page| bed.write(page));
         assert_eq!((bed.file.may_log(2), bed.file.may_log(3)), (Loggable::No, Loggable::Yes(3)));
         bed.write(8);
-        assert_eq!(bed.file.may_log(8), Loggable::No, "its space may be missing later");
+        bed.write(9);
+        assert_eq!(bed.file.may_log(8), Loggable::WithSpace, "its space may be missing later");
+        assert_eq!(bed.file.pages_without_space().first(), Some(&(8 * PAGE..10 * PAGE)));
+        bed.file.note_allocated(8 * PAGE..10 * PAGE);
+        assert_eq!(bed.pages(), [0, 1, 2, 8, 9]);
     }
 }

@@ -27,6 +27,8 @@ const FIEMAP_EXTENT_LAST: u32 = 1;
 /// Unknown, not allocated yet, or encoded, or within other data: its place is not a place on the
 /// device.
 const FIEMAP_EXTENT_PLACELESS: u32 = 0x2 | 0x4 | 0x8 | 0x200 | 0x400;
+/// Another file shares the blocks: a write gets others.
+const FIEMAP_EXTENT_SHARED: u32 = 0x2000;
 const EXTENTS_PER_CALL: usize = 256;
 
 #[repr(C)]
@@ -131,6 +133,22 @@ pub(crate) fn places(descriptor: BorrowedFd<'_>, bytes: Range<u64>) -> io::Resul
         next = extent.physical.checked_add(extent.length);
     }
     Ok(places)
+}
+
+/// The ranges of a file that have blocks which no other file shares, as far as one call reports
+/// them.
+pub(crate) fn own(descriptor: BorrowedFd<'_>) -> io::Result<Vec<Range<u64>>> {
+    let mut map = Map::new(0..u64::MAX, 0);
+    let mut ranges: Vec<Range<u64>> = Vec::new();
+    let foreign = FIEMAP_EXTENT_PLACELESS | FIEMAP_EXTENT_SHARED;
+    for extent in map.ask(descriptor)?.iter().filter(|extent| extent.flags & foreign == 0) {
+        let end = extent.logical.saturating_add(extent.length);
+        match ranges.last_mut() {
+            Some(last) if last.end == extent.logical => last.end = end,
+            _ => ranges.push(extent.logical..end),
+        }
+    }
+    Ok(ranges)
 }
 
 /// Where the byte at `offset` lies on the device; `None` for a hole, and for data without a place.

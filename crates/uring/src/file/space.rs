@@ -221,6 +221,15 @@ impl OpenFile {
         extents::places(self.as_fd(), bytes)
     }
 
+    /// Returns the ranges of the file with blocks that no other file shares, written or only
+    /// reserved, as far as one system call reports them.
+    ///
+    /// # Errors
+    /// As [`OpenFile::extents`].
+    pub fn own_space(&self) -> io::Result<Vec<Range<u64>>> {
+        extents::own(self.as_fd())
+    }
+
     /// Returns the allocation groups of the file system, or `None` if it reports none. Makes one
     /// system call.
     #[must_use]

@@ -19,6 +19,7 @@ use forebay_cache::{Loggable, LoggedPage};
 use forebay_log::{BLOCK, Batch, FileId, Point, Wall, record};
 
 use super::logging::Live;
+use super::reserving::allocate_for_record;
 use super::{IntentLog, Work};
 use crate::core::context::senders::Message;
 use crate::core::error::{Error, ErrorKind};
@@ -52,6 +53,16 @@ enum Took {
     Record,
     /// It needs none.
     Nothing,
+    /// Its pages need space first.
+    WithSpace,
+}
+
+/// Space of the pages of a record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Space {
+    Unknown,
+    /// What was missing was allocated, or cannot be.
+    Allocated,
 }
 
 impl Writer {
@@ -78,10 +89,18 @@ impl Writer {
         self.batch.clear();
         let mut taken = Vec::with_capacity(files.len());
         for inode in files {
-            let took = inode.catch(|| {
-                let (shared, inode) = (Arc::clone(&self.shared), Arc::clone(&inode));
-                shared.change(&inode, |file| self.take(file))
-            });
+            let shared = Arc::clone(&self.shared);
+            let mut take = |space| {
+                inode.catch(|| shared.change(&inode, |file| self.take(file, space)))
+            };
+            let took = match take(Space::Unknown) {
+                Some(Took::WithSpace) => {
+                    // Without space its sync writes in place, and reports that.
+                    let _ = inode.catch(|| allocate_for_record(&shared, &inode));
+                    take(Space::Allocated)
+                }
+                took => took,
+            };
             if took == Some(Took::Record) {
                 taken.push(inode);
             }
@@ -122,7 +141,7 @@ impl Writer {
     }
 
     /// Copies the new pages of a file into the batch, under its lock.
-    fn take(&mut self, file: &mut Changing<'_>) -> Took {
+    fn take(&mut self, file: &mut Changing<'_>, space: Space) -> Took {
         if !file.logging.leave_queue() {
             return Took::Nothing;
         }
@@ -138,6 +157,11 @@ impl Writer {
         match (loggable, name) {
             (Loggable::Yes(pages), Some((id, path))) => {
                 self.take_pages(file, &inode, pages as usize, &(id, path))
+            }
+            (Loggable::WithSpace, Some(_))
+                if space == Space::Unknown && self.shared.may_change(file) =>
+            {
+                Took::WithSpace
             }
             (Loggable::Busy, Some(_)) => {
                 // The end of the copy wakes it.

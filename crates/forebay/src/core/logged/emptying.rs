@@ -26,6 +26,7 @@ use forebay_log::{Counts, FileId};
 use super::IntentLog;
 use super::batches::end_waits;
 use super::logging::{Emptying, Stage};
+use super::reserving::learn_space;
 use crate::core::error::{Error, Result};
 use crate::core::inode::Inode;
 use crate::core::inode::change::After;
@@ -35,7 +36,7 @@ use crate::core::shared::Shared;
 use crate::core::stats::Counters;
 use crate::core::sync::tickets::{Ticket, take_ticket};
 use crate::core::wait;
-use crate::platform::{clock, files, thread};
+use crate::platform::{Rewrite, clock, files, thread};
 
 /// The identity and the path of a file, for records.
 type Name = (FileId, Vec<u8>);
@@ -132,6 +133,9 @@ fn mark(shared: &Shared, log: &IntentLog, job: &Job) -> std::result::Result<Opti
             _ => return Ok(None),
         },
     };
+    if emptying.marks {
+        learn_space(shared, inode);
+    }
     let marked = inode.catch(|| log.move_mark(inode, name.0, Counts::From(emptying.counts_from)));
     match marked.ok_or(Errno::IO)? {
         Ok(()) => Ok(Some(name)),
@@ -150,7 +154,9 @@ impl IntentLog {
         let is_possible = inode.needs_lease
             && inode.fixed_size.is_none()
             && inode.identity.device == self.device
-            && inode.file.has_lease();
+            && inode.file.has_lease()
+            // Else each write needs new space.
+            && inode.volume.rewrite(&inode.file) != Rewrite::Copies;
         if !is_possible {
             return Ok(None);
         }

@@ -28,6 +28,7 @@ pub(crate) mod logging;
 pub(crate) mod open;
 mod promises;
 mod queues;
+mod reserving;
 pub(crate) mod route;
 
 use std::path::PathBuf;

@@ -139,7 +139,7 @@ fn begin_allocated(inode: &Arc<Inode>) -> Allocated {
 
 /// Has the file system allocate a range of whole pages, and records the result. `end` is the
 /// end that the caller needs: the largest size may be within the last page.
-fn allocate_now(inode: &Inode, bytes: &Range<u64>, end: u64) -> std::io::Result<()> {
+pub(crate) fn allocate_now(inode: &Inode, bytes: &Range<u64>, end: u64) -> std::io::Result<()> {
     let is_whole = bytes.start.is_multiple_of(PAGE) && bytes.end.is_multiple_of(PAGE);
     assert!(is_whole, "a page without space of its own would count as allocated");
     mark_reserved(inode, bytes.end);
@@ -328,7 +328,7 @@ pub(crate) async fn allocate(
 
 /// Makes releases leave space alone that is allocated from here on, and waits for those at the
 /// device: they might free it.
-async fn begin_allocating(shared: &Shared, inode: &Arc<Inode>) -> Allocated {
+pub(crate) async fn begin_allocating(shared: &Shared, inode: &Arc<Inode>) -> Allocated {
     let allocated = begin_allocated(inode);
     poll_fn(|context| {
         let waker = context.waker().clone();

@@ -140,6 +140,18 @@ impl OpenFile {
         })
     }
 
+    /// Returns the ranges of the file that have space.
+    ///
+    /// # Errors
+    /// As [`OpenFile::extents`].
+    pub fn own_space(&self) -> io::Result<Vec<Range<u64>>> {
+        let page = PAGE as u64;
+        self.extents_look(|machine, node| {
+            let pages = machine.inode(node).stored.allocated().iter();
+            pages.map(|at| at * page..(at + 1) * page).collect()
+        })
+    }
+
     /// Returns whether space is allocated from `offset` on.
     ///
     /// # Errors

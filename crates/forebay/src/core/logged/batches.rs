@@ -61,7 +61,7 @@ enum Took {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Space {
     Unknown,
-    /// What was missing was allocated, or cannot be.
+    /// Missing space was allocated, or cannot be.
     Allocated,
 }
 

@@ -27,7 +27,7 @@ pub(super) fn learn_space(shared: &Shared, inode: &Arc<Inode>) {
     let Ok(ranges) = inode.file.own_space() else { return };
     inode.catch(|| {
         let mut state = inode.lock();
-        // What is beyond the end may be its user's, and is not given back.
+        // Space beyond the end may be its user's, and is not given back.
         let end = state.cache.disk_size().next_multiple_of(PAGE);
         for range in ranges {
             let whole = range.start.next_multiple_of(PAGE)..range.end.min(end) / PAGE * PAGE;

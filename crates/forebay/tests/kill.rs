@@ -15,6 +15,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use forebay::intent_log::{self, Ask, Fate};
 use forebay::{Engine, ErrorKind, File, Options};
 use forebay_block::random::Random;
 use support::history::{History, SHAPES, Shape, Step, Workload};
@@ -22,6 +23,10 @@ use support::mount::{FileSystem, Mount};
 use support::{MIB, eventually, how, knobs, process};
 
 const CHILD: &str = "child_that_writes_until_it_is_killed";
+
+/// How the syncs of a child become durable: in place, or in an intent log beside the file.
+const IN_PLACE: &str = "in place";
+const LOGGED: &str = "logged";
 
 /// The last steps that a child reported before it died.
 #[derive(Debug, Default)]
@@ -33,15 +38,20 @@ struct Said {
 #[test]
 fn child_that_writes_until_it_is_killed() {
     let Some(task) = process::task() else { return };
-    let [path, seed, shape, dirty_age] = task.split('\n').collect::<Vec<_>>().try_into().unwrap();
-    let engine = Engine::start(Options {
+    let [path, seed, shape, dirty_age, syncs] =
+        task.split('\n').collect::<Vec<_>>().try_into().unwrap();
+    let builder = Engine::builder(Options {
         cache_bytes: Some(24 << 20),
         dirty_bytes: Some(6 << 20),
         background_bytes: Some(2 << 20),
         dirty_age: Duration::from_millis(dirty_age.parse().unwrap()),
         ..Options::default()
-    })
-    .unwrap();
+    });
+    let builder = match syncs {
+        LOGGED => builder.intent_log_always(Path::new(path).parent().unwrap()),
+        _ => builder,
+    };
+    let engine = builder.build().unwrap();
     if seed.parse::<u64>().unwrap() % 2 == 1 {
         keep_changing_contexts(&engine);
     }
@@ -79,8 +89,9 @@ fn take(file: &File, step: &Step) -> forebay::Result<()> {
 }
 
 /// Starts a child, kills it after a while, and returns its last reports.
-fn kill_one(path: &Path, seed: u64, shape: usize, random: &mut Random) -> Said {
-    let task = format!("{}\n{seed}\n{shape}\n{}", path.display(), 1 + random.below(60));
+fn kill_one(path: &Path, seed: u64, shape: usize, syncs: &str, random: &mut Random) -> Said {
+    let age = 1 + random.below(60);
+    let task = format!("{}\n{seed}\n{shape}\n{age}\n{syncs}", path.display());
     let mut child = process::start_child(CHILD, &task);
     let output = BufReader::new(child.stdout.take().unwrap());
     let (started, has_started) = std::sync::mpsc::channel();
@@ -98,7 +109,9 @@ fn kill_one(path: &Path, seed: u64, shape: usize, random: &mut Random) -> Said {
         said
     });
     has_started.recv_timeout(Duration::from_secs(20)).expect("the child starts");
-    std::thread::sleep(Duration::from_micros(random.below(90_000)));
+    // The first syncs of a file are not logged.
+    let longest = if syncs == LOGGED { 500_000 } else { 90_000 };
+    std::thread::sleep(Duration::from_micros(random.below(longest)));
     assert!(
         child.try_wait().unwrap().is_none(),
         "the child ended by itself, shape {shape}, seed {seed}"
@@ -141,6 +154,8 @@ struct Tally {
     marked: usize,
     busy: usize,
     steps: usize,
+    /// Bytes from an intent log.
+    put_back: u64,
 }
 
 /// Whether the file system itself reserves space ahead of a growing file.
@@ -157,7 +172,7 @@ fn kills(by_default: usize) -> usize {
         .map_or(by_default, |reported| reported.parse().expect("FOREBAY_TEST_KILLS is a number"))
 }
 
-fn kill_many(directory: &Path, times: usize, ahead: Ahead) {
+fn kill_many(directory: &Path, times: usize, ahead: Ahead, syncs: &str) {
     let seed = support::seed();
     let mut random = Random::new(seed);
     let engine =
@@ -166,13 +181,16 @@ fn kill_many(directory: &Path, times: usize, ahead: Ahead) {
     for at in 0..times {
         let path = directory.join(format!("file-{at}"));
         let (seed, shape) = (random.draw() >> 1, at % SHAPES.len());
-        let said = kill_one(&path, seed, shape, &mut random);
+        let said = kill_one(&path, seed, shape, syncs, &mut random);
         let context = format!("kill {at}, {:?}, seed {seed}, {said:?}", SHAPES[shape]);
         tally.synced += usize::from(said.synced > 0);
         tally.steps += said.begun;
         if !path.exists() {
             assert_eq!(said.begun, 0, "{context}: the file is not there");
             continue;
+        }
+        if syncs == LOGGED {
+            tally.put_back += put_back(directory);
         }
         let history = history(seed, SHAPES[shape], &said);
         let found = std::fs::read(&path).unwrap();
@@ -212,6 +230,7 @@ fn kill_many(directory: &Path, times: usize, ahead: Ahead) {
         std::fs::remove_file(&path).unwrap();
     }
     println!("{times} kills: {tally:?}");
+    assert_eq!(tally.put_back > 0, syncs == LOGGED, "{tally:?}");
     assert!(tally.synced > times / 4, "too few children got as far as a sync: {tally:?}");
     assert!(
         tally.marked > 0 || !support::can_mark(directory),
@@ -219,25 +238,50 @@ fn kill_many(directory: &Path, times: usize, ahead: Ahead) {
     );
 }
 
+/// Recovers the log of a directory. Returns the bytes that it had of files.
+fn put_back(directory: &Path) -> u64 {
+    let recovery = intent_log::recover(directory, &Ask::default()).unwrap();
+    assert!(recovery.is_empty, "{recovery:?}");
+    let restored = recovery.files.iter().map(|file| match file.fate {
+        Fate::InPlace => file.bytes,
+        _ => panic!("{file:?}"),
+    });
+    restored.sum()
+}
+
 #[test]
 fn contract_04_and_01_and_09_killed_here() {
     if process::task().is_none() {
         let directory = support::directory();
         // It may be any file system.
-        kill_many(directory.path(), kills(50), Ahead::Some);
+        kill_many(directory.path(), kills(50), Ahead::Some, IN_PLACE);
     }
 }
 
 #[test]
 fn contract_04_and_01_and_09_killed_on_xfs() {
     if let Some(mount) = Mount::new("killed_on_xfs", FileSystem::Xfs, 2048 * MIB) {
-        kill_many(&mount.path(), kills(40), Ahead::Some);
+        kill_many(&mount.path(), kills(40), Ahead::Some, IN_PLACE);
     }
 }
 
 #[test]
 fn contract_04_and_01_and_09_killed_on_ext4() {
     if let Some(mount) = Mount::new("killed_on_ext4", FileSystem::Ext4, 256 * MIB) {
-        kill_many(&mount.path(), kills(40), Ahead::Nothing);
+        kill_many(&mount.path(), kills(40), Ahead::Nothing, IN_PLACE);
+    }
+}
+
+#[test]
+fn contract_23_and_24_logged_syncs_killed_on_xfs() {
+    if let Some(mount) = Mount::new("logged_killed_on_xfs", FileSystem::Xfs, 2048 * MIB) {
+        kill_many(&mount.path(), kills(30), Ahead::Some, LOGGED);
+    }
+}
+
+#[test]
+fn contract_23_and_24_logged_syncs_killed_on_ext4() {
+    if let Some(mount) = Mount::new("logged_killed_on_ext4", FileSystem::Ext4, 512 * MIB) {
+        kill_many(&mount.path(), kills(30), Ahead::Nothing, LOGGED);
     }
 }

@@ -11,7 +11,7 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 
 use forebay::{Engine, Options};
 use support::faulty::{Disk, Fails};
-use support::load::lose_power_under_load;
+use support::load::{Syncs, lose_power_under_load};
 use support::mount::FileSystem;
 use support::{MIB, how, pattern};
 
@@ -48,7 +48,7 @@ fn contract_01_and_03_a_disk_that_loses_its_cache_on_xfs() {
     if let Some(mut disk) =
         Disk::new("loses_cache_on_xfs", FileSystem::Xfs, 2048 * MIB, Fails::Writes)
     {
-        lose_power_under_load(&mut disk, 12);
+        lose_power_under_load(&mut disk, Syncs::InPlace, 12);
     }
 }
 
@@ -57,7 +57,25 @@ fn contract_01_and_03_a_disk_that_loses_its_cache_on_ext4() {
     if let Some(mut disk) =
         Disk::new("loses_cache_on_ext4", FileSystem::Ext4, 512 * MIB, Fails::Writes)
     {
-        lose_power_under_load(&mut disk, 12);
+        lose_power_under_load(&mut disk, Syncs::InPlace, 12);
+    }
+}
+
+#[test]
+fn contract_23_and_24_logged_syncs_on_a_disk_that_loses_its_cache_on_xfs() {
+    if let Some(mut disk) =
+        Disk::new("logged_loses_cache_on_xfs", FileSystem::Xfs, 2048 * MIB, Fails::Writes)
+    {
+        lose_power_under_load(&mut disk, Syncs::Logged, 6);
+    }
+}
+
+#[test]
+fn contract_23_and_24_logged_syncs_on_a_disk_that_loses_its_cache_on_ext4() {
+    if let Some(mut disk) =
+        Disk::new("logged_loses_cache_on_ext4", FileSystem::Ext4, 512 * MIB, Fails::Writes)
+    {
+        lose_power_under_load(&mut disk, Syncs::Logged, 6);
     }
 }
 

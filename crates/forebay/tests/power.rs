@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use forebay::{AsyncFile, Engine, ErrorKind, File};
 use support::load::{
-    count_engine_panics, elsewhere_all_is_well, engine, lose_power_under_load, no_engine_panics,
+    Syncs, count_engine_panics, elsewhere_all_is_well, engine, lose_power_under_load,
+    no_engine_panics,
 };
 use support::mount::{FileSystem, Mount};
 use support::{MIB, how, within};
@@ -23,14 +24,28 @@ use support::{MIB, how, within};
 #[test]
 fn contract_03_and_01_power_lost_on_xfs() {
     if let Some(mut mount) = Mount::new("power_lost_on_xfs", FileSystem::Xfs, 2048 * MIB) {
-        lose_power_under_load(&mut mount, 6);
+        lose_power_under_load(&mut mount, Syncs::InPlace, 6);
     }
 }
 
 #[test]
 fn contract_03_and_01_power_lost_on_ext4() {
     if let Some(mut mount) = Mount::new("power_lost_on_ext4", FileSystem::Ext4, 512 * MIB) {
-        lose_power_under_load(&mut mount, 6);
+        lose_power_under_load(&mut mount, Syncs::InPlace, 6);
+    }
+}
+
+#[test]
+fn contract_23_and_24_logged_syncs_and_power_lost_on_xfs() {
+    if let Some(mut mount) = Mount::new("logged_power_xfs", FileSystem::Xfs, 2048 * MIB) {
+        lose_power_under_load(&mut mount, Syncs::Logged, 6);
+    }
+}
+
+#[test]
+fn contract_23_and_24_logged_syncs_and_power_lost_on_ext4() {
+    if let Some(mut mount) = Mount::new("logged_power_ext4", FileSystem::Ext4, 512 * MIB) {
+        lose_power_under_load(&mut mount, Syncs::Logged, 6);
     }
 }
 

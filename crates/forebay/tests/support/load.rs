@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
-use forebay::{Engine, ErrorKind, File, Options};
+use forebay::intent_log::{self, Ask, Fate};
+use forebay::{Builder, Engine, ErrorKind, File, Options};
 use forebay_block::random::Random;
 
 use super::faulty::Disk;
@@ -75,7 +76,19 @@ pub(crate) fn no_engine_panics() {
     assert_eq!(ENGINE_PANICS.load(Ordering::Relaxed), 0, "an engine's thread panicked");
 }
 
+/// How syncs become durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Syncs {
+    InPlace,
+    /// In an intent log on the same file system.
+    Logged,
+}
+
 pub(crate) fn engine(errors: &Arc<Mutex<Vec<String>>>) -> Engine {
+    builder(errors).build().unwrap()
+}
+
+fn builder(errors: &Arc<Mutex<Vec<String>>>) -> Builder {
     let errors = Arc::clone(errors);
     let engine = Engine::builder(Options {
         cache_bytes: Some(32 << 20),
@@ -85,7 +98,7 @@ pub(crate) fn engine(errors: &Arc<Mutex<Vec<String>>>) -> Engine {
         close_timeout: Duration::from_secs(10),
         ..Options::default()
     });
-    engine.on_error(move |error| errors.lock().unwrap().push(error.to_string())).build().unwrap()
+    engine.on_error(move |error| errors.lock().unwrap().push(error.to_string()))
 }
 
 /// One file that is written until something fails.
@@ -169,15 +182,20 @@ fn take(file: &File, step: &Step) -> forebay::Result<()> {
     }
 }
 
-/// Cuts the power under load, so many times.
-pub(crate) fn lose_power_under_load(disk: &mut impl Power, rounds: usize) {
+/// Cuts the power under load `rounds` times, or `FOREBAY_TEST_CUTS` times if that is set.
+pub(crate) fn lose_power_under_load(disk: &mut (impl Power + Sync), syncs: Syncs, rounds: usize) {
     count_engine_panics();
+    let rounds = std::env::var("FOREBAY_TEST_CUTS")
+        .map_or(rounds, |cuts| cuts.parse().expect("FOREBAY_TEST_CUTS is a number"));
+    let is_logged = syncs == Syncs::Logged;
     let seed = super::seed();
     let mut random = Random::new(seed);
-    let mut synced = 0;
+    let (mut synced, mut logged, mut put_back) = (0, 0, PutBack::default());
     for round in 0..rounds {
         let errors = Arc::default();
-        let engine = engine(&errors);
+        let builder = builder(&errors);
+        let builder = if is_logged { builder.intent_log_always(disk.path()) } else { builder };
+        let engine = builder.build().unwrap();
         let start = Arc::new(Barrier::new(SHAPES.len() + 1));
         let power_gone = Arc::new(AtomicBool::new(false));
         let syncs = Arc::new(AtomicUsize::new(0));
@@ -200,7 +218,10 @@ pub(crate) fn lose_power_under_load(disk: &mut impl Power, rounds: usize) {
         // On a busy machine it takes longer until there is something to lose.
         let wanted = random.below(6) as usize;
         assert!(
-            eventually(Duration::from_secs(30), || syncs.load(Ordering::Relaxed) >= wanted),
+            eventually(Duration::from_secs(30), || {
+                let are_logged = engine.stats().logged_syncs >= 1 + wanted as u64;
+                syncs.load(Ordering::Relaxed) >= wanted && (are_logged || !is_logged)
+            }),
             "no syncs"
         );
         power_gone.store(true, Ordering::Release);
@@ -214,9 +235,14 @@ pub(crate) fn lose_power_under_load(disk: &mut impl Power, rounds: usize) {
             .collect();
         no_engine_panics();
         elsewhere_all_is_well(&engine);
-        engine.shutdown(Duration::from_secs(10)).unwrap();
+        logged += engine.stats().logged_syncs;
+        let ended_well = engine.shutdown(Duration::from_secs(10));
+        assert!(ended_well.is_ok() || is_logged, "{ended_well:?}");
         drop(engine);
         disk.reboot();
+        if is_logged {
+            recover_with_a_cut(disk, &mut random, &mut put_back);
+        }
         for Ended { path, history, what, syncs } in ended {
             synced += syncs;
             if !path.exists() {
@@ -228,8 +254,43 @@ pub(crate) fn lose_power_under_load(disk: &mut impl Power, rounds: usize) {
             std::fs::remove_file(&path).unwrap();
         }
     }
-    println!("{rounds} losses of power, {synced} syncs before them");
+    println!("{rounds} losses of power, {synced} syncs before them; {logged} logged, {put_back:?}");
     assert!(synced > rounds, "too few syncs before the power went: {synced}");
+    let is_used = logged > rounds as u64 && put_back.bytes > 0;
+    assert_eq!(is_used, is_logged, "{logged} syncs were logged, {put_back:?}");
+}
+
+/// Counts over the recoveries of a series.
+#[derive(Debug, Default)]
+struct PutBack {
+    /// Recoveries that the power ended.
+    cut: usize,
+    files: usize,
+    bytes: u64,
+}
+
+/// Recovers the log of a disk. The power goes once more at some moment of that, and the recovery is
+/// repeated.
+fn recover_with_a_cut(disk: &mut (impl Power + Sync), random: &mut Random, sums: &mut PutBack) {
+    let directory = disk.path();
+    let recovering = {
+        let directory = directory.clone();
+        std::thread::spawn(move || intent_log::recover(&directory, &Ask::default()))
+    };
+    std::thread::sleep(Duration::from_micros(random.below(20_000)));
+    disk.cut();
+    let first = recovering.join().expect("a recovery does not panic");
+    disk.reboot();
+    let again = intent_log::recover(&directory, &Ask::default()).unwrap();
+    assert!(again.is_empty, "the log keeps records: {again:?}");
+    sums.cut += usize::from(first.is_err());
+    for file in first.into_iter().chain([again]).flat_map(|recovery| recovery.files) {
+        assert!(!matches!(file.fate, Fate::Skipped { .. }), "{file:?}");
+        if let Fate::InPlace = file.fate {
+            sums.files += 1;
+            sums.bytes += file.bytes;
+        }
+    }
 }
 
 pub(crate) fn elsewhere_all_is_well(engine: &Engine) {

@@ -93,6 +93,35 @@ fn contract_23_syncs_of_many_threads_and_files_share_batches() {
     }
 }
 
+/// New pages get their space while other threads ask for syncs of the file.
+#[test]
+fn contract_23_threads_that_append_to_one_file_share_its_records() {
+    let directory = support::directory();
+    let engine = engine(directory.path());
+    let path = directory.path().join("file");
+    let file = marked(&engine, &path);
+    let before = engine.stats().logged_syncs;
+    std::thread::scope(|scope| {
+        for thread in 0..4_u8 {
+            let file = &file;
+            scope.spawn(move || {
+                for _ in 0..300 {
+                    file.append(&[thread + 1; PAGE / 2]).unwrap();
+                    file.sync_data().unwrap();
+                }
+            });
+        }
+    });
+    let logged = engine.stats().logged_syncs - before;
+    assert!(logged > 600, "{logged} of 1200 syncs were logged");
+    file.close().unwrap();
+    engine.shutdown(Duration::from_secs(20)).unwrap();
+    let found = fs::read(&path).unwrap();
+    let mut counts = [0; 5];
+    found[64 * PAGE..].chunks(PAGE / 2).for_each(|half| counts[half[0] as usize] += 1);
+    assert_eq!(counts, [0, 300, 300, 300, 300]);
+}
+
 #[test]
 fn child_that_logs_until_it_is_killed() {
     let Some(directory) = process::task() else { return };

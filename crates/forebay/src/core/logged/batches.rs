@@ -161,6 +161,8 @@ impl Writer {
             (Loggable::WithSpace, Some(_))
                 if space == Space::Unknown && self.shared.may_change(file) =>
             {
+                // It comes again at once. Entered a second time, it would be twice in one batch.
+                file.logging.queue_again();
                 Took::WithSpace
             }
             (Loggable::Busy, Some(_)) => {
@@ -206,6 +208,8 @@ impl Writer {
         let ranges = ranges_of(&pages);
         if ranges.is_empty() {
             // Earlier records, which are durable, have all of its bytes.
+            let is_durable = file.logging.last_live().is_none_or(|last| last < sequence);
+            assert!(is_durable, "a sync would return before its record is written");
             self.log.note_emptied(inode, first.or(Some(sequence)), first);
             file.logging.take_record(None);
             file.logging.end_record();

@@ -1,17 +1,19 @@
 //! Construction of an engine.
 
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forebay_cache::limits::PAGE;
-use forebay_uring::{Arena, Buffers};
+use forebay_log::{BLOCK, MIN_RING};
+use forebay_uring::{Arena, Buffers, free_bytes};
 
 use crate::core::base::{LogUse, OpenLog};
 use crate::core::engine::Engine;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::knobs;
 use crate::core::logged;
-use crate::core::logged::bounds::LOG_BLOCKS;
+use crate::core::logged::bounds::{LOG_BLOCKS, LOG_OF_FREE};
 use crate::core::open::adoption::Adopted;
 use crate::core::options::Options;
 use crate::core::recovery::inherited::forget_all_but;
@@ -101,11 +103,11 @@ impl Builder {
     /// replayed**: by the next engine with this log, or by `forebay recover`. A copy of a file
     /// without its log may be old. The page `docs/intent-log.md` has the rules.
     ///
-    /// [`Builder::build`] makes the log if it is missing (64 MiB), and replays it otherwise. Syncs
-    /// are logged only where a flush of the disk takes 0.2 ms or more, and of files that were
-    /// synced before since they were opened. [`File::close`](crate::File::close) and
-    /// [`Engine::shutdown`] bring everything into place. An engine has either an intent log or a
-    /// keeper.
+    /// [`Builder::build`] makes the log if it is missing, and replays it otherwise. A new one
+    /// has 256 MiB, or a 32nd of the free space if that is less. Syncs are logged only where a
+    /// flush of the disk takes 0.2 ms or more, and of files that were synced before since they were
+    /// opened. [`File::close`](crate::File::close) and [`Engine::shutdown`] bring everything into
+    /// place. An engine has either an intent log or a keeper.
     #[must_use]
     pub fn intent_log(mut self, directory: impl AsRef<Path>) -> Self {
         self.log = Some((directory.as_ref().to_owned(), LogUse::ByPrice));
@@ -269,7 +271,9 @@ fn open_log(directory: &Path, how: LogUse) -> Result<OpenLog> {
         let what = "could not find the directory of the intent log";
         Error::new(ErrorKind::at_open(&error), what).at_path(directory).because(error)
     })?;
-    logged::open::open(&found, LOG_BLOCKS, how)
+    let free = std::fs::File::open(&found).and_then(|opened| free_bytes(opened.as_fd()));
+    let most = free.unwrap_or(u64::MAX) / LOG_OF_FREE / BLOCK as u64;
+    logged::open::open(&found, LOG_BLOCKS.min(most).max(MIN_RING), how)
 }
 
 fn may_make() -> Result<()> {

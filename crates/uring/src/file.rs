@@ -9,6 +9,8 @@
 mod leased;
 mod space;
 
+pub use self::space::free_bytes;
+
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};

@@ -98,7 +98,7 @@ pub use direct::{Alignment, Direct, Mode};
 pub use directory::{Entry, EntryKind, Named, OpenDirectory, Replace};
 pub use enter::Enters;
 pub use extents::Extents;
-pub use file::{Identity, Kind, OpenFile};
+pub use file::{Identity, Kind, OpenFile, free_bytes};
 pub use fixed::Register;
 pub use fork::Home;
 pub use free_space::FreeSpace;

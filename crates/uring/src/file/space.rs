@@ -2,7 +2,7 @@
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::atomic::Ordering;
 
 use rustix::fs::{AtFlags, FallocateFlags, SeekFrom, StatxFlags};
@@ -15,6 +15,19 @@ use crate::extents::{self, Extents};
 use crate::geometry::Geometry;
 use crate::longest;
 use crate::rewrite::Rewrite;
+
+/// Returns the bytes that this user can still allocate on the file system of a file or a directory.
+///
+/// # Errors
+/// The error of the kernel.
+pub fn free_bytes(descriptor: BorrowedFd<'_>) -> io::Result<u64> {
+    let status = rustix::fs::fstatvfs(descriptor)?;
+    // XFS subtracts the blocks that it holds back, and the result can go below zero for a moment
+    // while requests in flight reserve blocks: then it is a number of almost 2^64.
+    let is_negative = status.f_bavail > status.f_blocks;
+    let blocks = if is_negative { 0 } else { status.f_bavail };
+    Ok(blocks.saturating_mul(status.f_frsize))
+}
 
 impl OpenFile {
     /// Returns the size of the file, or of the whole blocks of the block device, in bytes. A file
@@ -115,12 +128,7 @@ impl OpenFile {
         if self.kind == Kind::Block {
             return Ok(u64::MAX);
         }
-        let status = rustix::fs::fstatvfs(&self.descriptor)?;
-        // XFS subtracts the blocks that it holds back, and the result can go below zero for a moment
-        // while requests in flight reserve blocks: then it is a number of almost 2^64.
-        let is_negative = status.f_bavail > status.f_blocks;
-        let blocks = if is_negative { 0 } else { status.f_bavail };
-        Ok(blocks.saturating_mul(status.f_frsize))
+        free_bytes(self.as_fd())
     }
 
     /// Returns the space that a write of a page needs that has data already.

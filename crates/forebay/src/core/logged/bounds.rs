@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-/// Blocks of the ring of a new log: 64 MiB. Half of it is brought into place in a second by a disk
-/// with 32 MB/s.
-pub(crate) const LOG_BLOCKS: u64 = 16384;
+/// Blocks of the ring of a new log: 256 MiB. Pages that are written again before half of it is in
+/// use are brought into place once.
+pub(crate) const LOG_BLOCKS: u64 = 65536;
+
+/// A new log takes at most one of this number of parts of the free space.
+pub(crate) const LOG_OF_FREE: u64 = 32;
 
 /// Time of a flush from which on syncs are logged: below, a record gains nothing.
 pub(crate) const LOG_FLUSH: Duration = Duration::from_micros(200);

@@ -238,7 +238,7 @@ fn kill_many(directory: &Path, times: usize, ahead: Ahead, syncs: &str) {
     );
 }
 
-/// Recovers the log of a directory. Returns the bytes that it had of files.
+/// Recovers the log of a directory. Returns the bytes of files in its records.
 fn put_back(directory: &Path) -> u64 {
     let recovery = intent_log::recover(directory, &Ask::default()).unwrap();
     assert!(recovery.is_empty, "{recovery:?}");

@@ -44,7 +44,7 @@ fn of_log(Request { path, run, save }: &Request) -> Result<(), Failure> {
     })?;
     let lines = recovery.files.iter().map(|file| of_file(file, mode));
     let mut text: String = lines.collect();
-    if recovery.is_empty {
+    if recovery.is_empty || recovery.files.is_empty() {
         text += &format!("{}: the intent log is empty; its files can be opened\n", path.display());
     }
     print(&text)?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forebay_cache::limits::PAGE;
-use forebay_log::{BLOCK, MIN_RING};
+use forebay_log::BLOCK;
 use forebay_uring::{Arena, Buffers, free_bytes};
 
 use crate::core::base::{LogUse, OpenLog};
@@ -13,7 +13,7 @@ use crate::core::engine::Engine;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::knobs;
 use crate::core::logged;
-use crate::core::logged::bounds::{LOG_BLOCKS, LOG_OF_FREE};
+use crate::core::logged::bounds::{LOG_BLOCKS, LOG_BLOCKS_LEAST, LOG_OF_FREE};
 use crate::core::open::adoption::Adopted;
 use crate::core::options::Options;
 use crate::core::recovery::inherited::forget_all_but;
@@ -104,10 +104,10 @@ impl Builder {
     /// without its log may be old. The page `docs/intent-log.md` has the rules.
     ///
     /// [`Builder::build`] makes the log if it is missing, and replays it otherwise. A new one
-    /// has 256 MiB, or a 32nd of the free space if that is less. Syncs are logged only where a
-    /// flush of the disk takes 0.2 ms or more, and of files that were synced before since they were
-    /// opened. [`File::close`](crate::File::close) and [`Engine::shutdown`] bring everything into
-    /// place. An engine has either an intent log or a keeper.
+    /// has 256 MiB, or a 32nd of the free space if that is less, but not below 4 MiB. Syncs are
+    /// logged only where a flush of the disk takes 0.2 ms or more, and of files that were synced
+    /// before since they were opened. [`File::close`](crate::File::close) and [`Engine::shutdown`]
+    /// bring everything into place. An engine has either an intent log or a keeper.
     #[must_use]
     pub fn intent_log(mut self, directory: impl AsRef<Path>) -> Self {
         self.log = Some((directory.as_ref().to_owned(), LogUse::ByPrice));
@@ -273,7 +273,7 @@ fn open_log(directory: &Path, how: LogUse) -> Result<OpenLog> {
     })?;
     let free = std::fs::File::open(&found).and_then(|opened| free_bytes(opened.as_fd()));
     let most = free.unwrap_or(u64::MAX) / LOG_OF_FREE / BLOCK as u64;
-    logged::open::open(&found, LOG_BLOCKS.min(most).max(MIN_RING), how)
+    logged::open::open(&found, LOG_BLOCKS.min(most).max(LOG_BLOCKS_LEAST), how)
 }
 
 fn may_make() -> Result<()> {

@@ -8,7 +8,9 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::time::Duration;
 
-use forebay::{Engine, ErrorKind, File, Keeper, Options, intent_log};
+use forebay::intent_log::{self, Ask};
+use forebay::{Engine, ErrorKind, File, Keeper, Options};
+use support::mount::{FileSystem, Mount};
 use support::{MIB, how, pattern, process};
 
 const CHILD: &str = "child_that_logs_until_it_is_killed";
@@ -140,7 +142,23 @@ fn child_that_logs_until_it_is_killed() {
 #[test]
 fn contract_24_the_next_engine_replays_what_a_killed_process_has_synced() {
     let directory = support::directory();
-    let mut child = process::start_child(CHILD, directory.path().to_str().unwrap());
+    let (last, logged) = log_until_killed(directory.path());
+    assert!(logged > 50, "{logged} of {last} syncs are logged");
+    let engine = engine(directory.path());
+    let found = fs::read(directory.path().join("file")).unwrap();
+    for page in 0..64 {
+        let newest = last - (last + 64 - page) % 64;
+        let bytes = &found[page as usize * PAGE..][..PAGE];
+        let is_right = bytes == pattern(newest, PAGE) || bytes == pattern(newest + 64, PAGE);
+        assert!(is_right, "page {page}, after {last} rounds");
+    }
+    engine.shutdown(Duration::from_secs(20)).unwrap();
+}
+
+/// Runs a child, and kills it after 100 syncs. Returns the last one that it reported, and how many
+/// were logged.
+fn log_until_killed(directory: &Path) -> (u64, u64) {
+    let mut child = process::start_child(CHILD, directory.to_str().unwrap());
     let output = BufReader::new(child.stdout.take().unwrap());
     let mut last = None;
     for line in output.lines().map_while(Result::ok) {
@@ -153,17 +171,7 @@ fn contract_24_the_next_engine_replays_what_a_killed_process_has_synced() {
         }
     }
     child.wait().unwrap();
-    let (last, logged) = last.expect("the child syncs");
-    assert!(logged > 50, "{logged} of {last} syncs are logged");
-    let engine = engine(directory.path());
-    let found = fs::read(directory.path().join("file")).unwrap();
-    for page in 0..64 {
-        let newest = last - (last + 64 - page) % 64;
-        let bytes = &found[page as usize * PAGE..][..PAGE];
-        let is_right = bytes == pattern(newest, PAGE) || bytes == pattern(newest + 64, PAGE);
-        assert!(is_right, "page {page}, after {last} rounds");
-    }
-    engine.shutdown(Duration::from_secs(20)).unwrap();
+    last.expect("the child syncs")
 }
 
 #[test]
@@ -243,4 +251,33 @@ fn a_log_excludes_a_keeper_and_another_engine() {
     drop(builder().build().unwrap());
     let missing = Engine::builder(options()).intent_log(directory.path().join("no")).build();
     assert_eq!(support::kind_of(missing.map(drop)), ErrorKind::NotFound);
+}
+
+/// Mounts the file system anew for reading. The kernel may still end what a process had in flight.
+fn read_only(directory: &Path) {
+    let remount = || process::shell("mount -o remount,ro \"$1\"", directory).is_ok();
+    assert!(support::eventually(Duration::from_secs(10), remount));
+}
+
+#[test]
+fn a_log_on_a_read_only_file_system_is_no_obstacle_if_it_is_empty() {
+    let Some(mount) = Mount::new("log_read_only", FileSystem::Ext4, 256 * MIB) else { return };
+    let directory = mount.path();
+    let first = engine(&directory);
+    drop(marked(&first, &directory.join("file")));
+    first.shutdown(Duration::from_secs(20)).unwrap();
+    drop(first);
+    read_only(&directory);
+    let recovery = intent_log::recover(&directory, &Ask::default()).unwrap();
+    assert!(recovery.is_empty && recovery.files.is_empty(), "{recovery:?}");
+    let writing = Engine::builder(options()).intent_log(&directory).build();
+    assert_eq!(support::kind_of(writing.map(drop)), ErrorKind::Unsupported);
+    process::shell("mount -o remount,rw \"$1\"", &directory).unwrap();
+    log_until_killed(&directory);
+    read_only(&directory);
+    let refused = intent_log::recover(&directory, &Ask::default());
+    assert_eq!(support::kind_of(refused.map(drop)), ErrorKind::Unsupported);
+    process::shell("mount -o remount,rw \"$1\"", &directory).unwrap();
+    let recovery = intent_log::recover(&directory, &Ask::default()).unwrap();
+    assert!(recovery.is_empty && recovery.files[0].bytes > 0, "{recovery:?}");
 }

@@ -31,6 +31,8 @@ pub(crate) struct LogFile {
     ring: Ring,
     /// Latest promise that is durable.
     promise: Wall,
+    /// Whether the file system is read-only: the log is empty, and stays so.
+    is_read_only: bool,
     /// Set once a write has failed: its batch may be there or not.
     is_uncertain: bool,
     memory: AlignedMemory,
@@ -43,14 +45,20 @@ impl LogFile {
     /// The log may hold live records: see [`LogFile::is_empty`].
     ///
     /// # Errors
-    /// `Busy` if the lock stays held. `Unsupported` for a read-only file system and for a log of
-    /// another version. `Open` for a log that was copied or cut, or that has no valid head.
+    /// `Busy` if the lock stays held. `Unsupported` for a log with records on a read-only file
+    /// system, and for one of another version. `Open` for a log that was copied or cut, or that has no valid head.
     pub(crate) fn open(directory: &Path, patience: Duration) -> Result<Option<Self>> {
         let path = directory.join(NAME);
         let failed = |error: io::Error| not_opened(&path, error);
         let opened = OpenDirectory::open(directory).map_err(failed)?;
         let mut file = match opened.open_existing(OsStr::new(NAME), Access::ReadWrite) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                let file = opened.open_existing(OsStr::new(NAME), Access::Read).map_err(failed)?;
+                let mut log = Self { is_read_only: true, ..Self::read(file, path.clone())? };
+                let is_empty = log.scan()?.batches.is_empty();
+                return if is_empty { Ok(Some(log)) } else { Err(failed(error)) };
+            }
             opened => opened.map_err(failed)?,
         };
         lock(&file, &path, patience)?;
@@ -62,6 +70,12 @@ impl LogFile {
             file.go_buffered().map_err(failed)?;
         }
         file.set_direct(Mode::Direct).map_err(failed)?;
+        Self::read(file, path).map(Some)
+    }
+
+    /// Reads and checks the heads.
+    fn read(file: OpenFile, path: PathBuf) -> Result<Self> {
+        let failed = |error: io::Error| not_opened(&path, error);
         let (length, own) = (file.length().map_err(failed)?, file_id(&file).map_err(failed)?);
         let mut memory = AlignedMemory::new(HEADS as usize * BLOCK);
         if length < memory.len() as u64 {
@@ -72,7 +86,8 @@ impl LogFile {
         check(&path, &head, length, &own)?;
         let ring = Ring::new(head.ring, head.start);
         let promise = head.promise;
-        Ok(Some(Self { file, path, head, ring, promise, is_uncertain: false, memory }))
+        let (is_read_only, is_uncertain) = (false, false);
+        Ok(Self { file, path, head, ring, promise, is_read_only, is_uncertain, memory })
     }
 
     /// Returns the path of the log.
@@ -98,6 +113,11 @@ impl LogFile {
     /// Returns the latest durable promise.
     pub(crate) fn promise(&self) -> Wall {
         self.promise
+    }
+
+    /// Returns whether the file system is read-only. Such a log is empty.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.is_read_only
     }
 
     /// Returns whether a write has failed: nothing can be appended before [`LogFile::restart`].
@@ -135,7 +155,7 @@ impl LogFile {
     ///
     /// # Errors
     /// The error of the kernel.
-    pub(crate) fn read(&mut self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+    pub(crate) fn read_at(&mut self, offset: u64, into: &mut [u8]) -> io::Result<()> {
         let block = BLOCK as u64;
         let (first, end) = (offset / block, (offset + into.len() as u64).div_ceil(block));
         let length = ((end - first) * block) as usize;
@@ -234,7 +254,7 @@ impl Source for LogFile {
     type Error = io::Error;
 
     fn read(&mut self, block: u64, into: &mut [u8]) -> io::Result<()> {
-        LogFile::read(self, block * BLOCK as u64, into)
+        self.read_at(block * BLOCK as u64, into)
     }
 }
 

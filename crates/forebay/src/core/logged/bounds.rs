@@ -6,8 +6,10 @@ use std::time::Duration;
 /// use are brought into place once.
 pub(crate) const LOG_BLOCKS: u64 = 65536;
 
-/// A new log takes at most one of this number of parts of the free space.
+/// A new log takes at most one of this number of parts of the free space, but no less than 4 MiB: a
+/// small one is always half full.
 pub(crate) const LOG_OF_FREE: u64 = 32;
+pub(crate) const LOG_BLOCKS_LEAST: u64 = 1024;
 
 /// Time of a flush from which on syncs are logged: below, a record gains nothing.
 pub(crate) const LOG_FLUSH: Duration = Duration::from_micros(200);

@@ -34,6 +34,12 @@ pub(crate) fn open(directory: &Path, blocks: u64, how: LogUse) -> Result<OpenLog
             })?
         }
     };
+    if file.is_read_only() {
+        let what = "cannot write an intent log on a read-only file system";
+        return Err(Error::new(ErrorKind::Unsupported, what)
+            .at_path(file.path())
+            .remedy("mount the file system read-write"));
+    }
     let recovery = recover_log(&mut file, directory, &Ask::default())?;
     if !recovery.is_empty {
         return Err(left(&file, recovery));

@@ -68,7 +68,8 @@ impl Default for Ask {
 ///
 /// # Errors
 /// `NotFound` if the directory has no log. `Busy` if an engine, a keeper or another recovery holds
-/// it. `Unsupported` on a read-only file system and for another version of the format. `Open` if
+/// it. `Unsupported` for records on a read-only file system, and for another version of the format.
+/// `Open` if
 /// the log is damaged, cut short or copied, and `Io` if it cannot be read: then nothing was
 /// changed. An error that concerns one file is in its [`Recovered`].
 pub fn recover(directory: &Path, ask: &Ask) -> Result<Recovery> {
@@ -104,7 +105,9 @@ pub(crate) fn recover_log(log: &mut LogFile, directory: &Path, ask: &Ask) -> Res
     watch.shutdown();
     let is_settled = files.iter().all(|file| file.fate.is_settled());
     let mut recovery = Recovery { files, batches: scanned.batches.len(), is_empty: false };
-    if ask.mode == Mode::Real && is_settled {
+    if log.is_read_only() {
+        recovery.is_empty = true;
+    } else if ask.mode == Mode::Real && is_settled {
         empty(log, scanned.end, &recovery).map_err(|error| {
             let what = "could not empty the intent log; its records are in place";
             Error::new(ErrorKind::at_device(&error), what).at_path(log.path()).because(error)

@@ -49,7 +49,7 @@ fn put_all(log: &mut LogFile, file: &OpenFile, copies: &[Copy], end: u64) -> io:
                 renew(file, &mut mark)?;
             }
             let part = &mut buffer[..(copy.length - done).min(CHUNK) as usize];
-            log.read(copy.from + done, part)?;
+            log.read_at(copy.from + done, part)?;
             file.write_all_at(part, copy.offset + done)?;
             done += part.len() as u64;
         }

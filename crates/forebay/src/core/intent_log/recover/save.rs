@@ -54,7 +54,7 @@ fn write_bytes(log: &mut LogFile, saved: &Path, copies: &[Copy]) -> io::Result<(
         let mut done = 0;
         while done < copy.length {
             let part = &mut buffer[..(copy.length - done).min(CHUNK) as usize];
-            log.read(copy.from + done, part)?;
+            log.read_at(copy.from + done, part)?;
             file.write_all_at(part, copy.offset + done)?;
             done += part.len() as u64;
         }

@@ -104,7 +104,7 @@ impl Builder {
     /// without its log may be old. The page `docs/intent-log.md` has the rules.
     ///
     /// [`Builder::build`] makes the log if it is missing, and replays it otherwise. A new one
-    /// has 256 MiB, or a 32nd of the free space if that is less, but not below 4 MiB. Syncs are
+    /// has 512 MiB, or a 32nd of the free space if that is less, but not below 4 MiB. Syncs are
     /// logged only where a flush of the disk takes 0.2 ms or more, and of files that were synced
     /// before since they were opened. [`File::close`](crate::File::close) and [`Engine::shutdown`]
     /// bring everything into place. An engine has either an intent log or a keeper.

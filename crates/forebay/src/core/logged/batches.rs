@@ -199,7 +199,8 @@ impl Writer {
         let first = file.logging.first_live();
         let sequence = self.file.ring().next().sequence;
         let has_room = self.file.ring().place(blocks).is_some();
-        if !has_room || !self.log.note_live(inode, first, sequence) {
+        let grows = file.cache.size() > file.cache.disk_size();
+        if !has_room || !self.log.note_live(inode, first, sequence, grows) {
             file.logging.refuse();
             end_waits(file);
             return Took::Nothing;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-/// Blocks of the ring of a new log: 256 MiB. Pages that are written again before half of it is in
+/// Blocks of the ring of a new log: 512 MiB. Pages that are written again before half of it is in
 /// use are brought into place once.
-pub(crate) const LOG_BLOCKS: u64 = 65536;
+pub(crate) const LOG_BLOCKS: u64 = 131_072;
 
 /// A new log takes at most one of this number of parts of the free space, but no less than 4 MiB: a
 /// small one is always half full.
@@ -27,8 +27,11 @@ pub(crate) const LOG_BATCH_BLOCKS: u64 = 1024;
 /// Files that are emptied together: they share commits of the journal.
 pub(crate) const LOG_EMPTY_FILES: usize = 64;
 
-/// Age of the oldest record at which a file is emptied.
-pub(crate) const LOG_EMPTY_AFTER: Duration = Duration::from_secs(5);
+/// Age of the oldest record at which a file is emptied: that of dirty pages of the page cache.
+pub(crate) const LOG_EMPTY_AFTER: Duration = Duration::from_secs(30);
+
+/// The same for a file that grows: until then, other programs see its old size.
+pub(crate) const LOG_EMPTY_GROWN_AFTER: Duration = Duration::from_secs(5);
 
 /// Time that the emptying of a file may take, with a request for each page. A file that another
 /// program opens has to be in place before the kernel takes the lease.

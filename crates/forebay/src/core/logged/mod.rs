@@ -44,7 +44,7 @@ use crate::core::base::{LogUse, OpenLog};
 use crate::core::inode::Inode;
 use crate::core::intent_log::file::LogFile;
 use crate::core::logged::bounds::{
-    LOG_EMPTY_AFTER, LOG_EMPTY_FILES, LOG_FLUSH, LOG_PROMISE_LEFT, LOG_RETRY,
+    LOG_EMPTY_FILES, LOG_FLUSH, LOG_PROMISE_LEFT, LOG_RETRY,
 };
 use crate::core::space::volume::Volume;
 use crate::core::threads::{ThreadGuard, ThreadsEnd};
@@ -185,19 +185,25 @@ impl IntentLog {
 
     /// Notes a record of a file, whose oldest live record was `first`. The file is locked. Returns
     /// false if the log has failed or is closed.
-    fn note_live(&self, inode: &Arc<Inode>, first: Option<u64>, sequence: u64) -> bool {
+    fn note_live(
+        &self,
+        inode: &Arc<Inode>,
+        first: Option<u64>,
+        sequence: u64,
+        grows: bool,
+    ) -> bool {
         let mut queues = self.queues.lock();
         if queues.is_closed || queues.has_failed {
             return false;
         }
-        if first.is_some() {
-            return true;
-        }
+        let key = (first.unwrap_or(sequence), inode.target.0);
         let is_first = queues.live.is_empty();
-        queues.live.insert((sequence, inode.target.0), LiveFile::new(inode));
+        let live = queues.live.entry(key).or_insert_with(|| LiveFile::new(inode, false));
+        let is_sooner = grows && !live.grows;
+        live.grows |= grows;
         drop(queues);
-        if is_first {
-            // It sleeps without a deadline.
+        if is_first || is_sooner {
+            // It sleeps without a deadline, or with a later one.
             self.has_files.notify_one();
         }
         true
@@ -209,12 +215,13 @@ impl IntentLog {
             return;
         }
         let mut queues = self.queues.lock();
-        if let Some(before) = before {
+        let removed = before.map(|before| {
             let removed = queues.live.remove(&(before, inode.target.0));
-            assert!(removed.is_some(), "space of live records would be used again");
-        }
+            removed.expect("space of live records would be used again")
+        });
         if let Some(first) = first {
-            queues.live.insert((first, inode.target.0), LiveFile::new(inode));
+            let grows = removed.is_some_and(|live| live.grows);
+            queues.live.insert((first, inode.target.0), LiveFile::new(inode, grows));
         }
         queues.is_look_due |= queues.has_failed || queues.used * 4 > self.blocks;
         let is_look_due = queues.is_look_due;
@@ -346,10 +353,10 @@ impl IntentLog {
             if !files.is_empty() {
                 return files;
             }
-            let oldest = queues.live.values().map(|live| live.since).min();
-            let deadline = oldest.map(|since| match queues.is_urgent(self.blocks) {
+            let first_due = queues.live.values().map(LiveFile::due_at).min();
+            let deadline = first_due.map(|due| match queues.is_urgent(self.blocks) {
                 true => now + LOG_RETRY,
-                false => (since + LOG_EMPTY_AFTER).max(now + LOG_RETRY),
+                false => due.max(now + LOG_RETRY),
             });
             queues = self.has_files.wait_until(queues, deadline).0;
         }

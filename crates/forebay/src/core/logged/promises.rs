@@ -88,10 +88,16 @@ impl IntentLog {
         });
     }
 
-    /// Marks a file: its records count from a sequence number on, or are only saved.
+    /// Marks a file: its records count from a sequence number on, or are only saved. With a promise,
+    /// so that no write waits if the first batch after that fails.
     pub(super) fn move_mark(&self, inode: &Inode, file: FileId, counts: Counts) -> io::Result<()> {
+        let now = Wall(clock::wall());
         self.write_mark(inode, |state| {
-            let promise = state.logging.mark().map_or(Wall::default(), |mark| mark.promise);
+            let is_alone = holds_lease(inode, state) && !state.ownership.is_breaking();
+            let promise = match counts {
+                Counts::From(_) if is_alone => now.after(LOG_PROMISE.as_nanos() as i64),
+                _ => state.logging.mark().map_or(Wall::default(), |mark| mark.promise),
+            };
             Some(Mark { log: self.id, file, counts, promise })
         })
     }

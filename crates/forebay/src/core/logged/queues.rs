@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::bounds::{LOG_EMPTY_AFTER, LOG_EMPTY_FILES, LOG_RETRY};
+use super::bounds::{LOG_EMPTY_AFTER, LOG_EMPTY_FILES, LOG_EMPTY_GROWN_AFTER, LOG_RETRY};
 use crate::core::inode::Inode;
 use crate::platform::clock;
 
@@ -38,13 +38,20 @@ pub(super) struct LiveFile {
     pub(super) inode: Arc<Inode>,
     /// When its oldest live record was made.
     pub(super) since: Instant,
+    /// Whether a record moves its end.
+    pub(super) grows: bool,
     /// When it was last chosen to be emptied.
     pub(super) tried: Option<Instant>,
 }
 
 impl LiveFile {
-    pub(super) fn new(inode: &Arc<Inode>) -> Self {
-        Self { inode: Arc::clone(inode), since: clock::instant(), tried: None }
+    pub(super) fn new(inode: &Arc<Inode>, grows: bool) -> Self {
+        Self { inode: Arc::clone(inode), since: clock::instant(), grows, tried: None }
+    }
+
+    /// Returns when it is emptied without being asked.
+    pub(super) fn due_at(&self) -> Instant {
+        self.since + if self.grows { LOG_EMPTY_GROWN_AFTER } else { LOG_EMPTY_AFTER }
     }
 }
 
@@ -64,9 +71,8 @@ impl Queues {
         let middle = oldest + self.next.saturating_sub(*oldest) / 2;
         let (is_half_full, has_failed) = (self.is_half_full(blocks), self.has_failed);
         let is_due = |(first, _): &(u64, u32), live: &LiveFile| {
-            let age = |since: Instant| now.saturating_duration_since(since);
-            let is_old = age(live.since) >= LOG_EMPTY_AFTER;
-            let was_tried = live.tried.is_some_and(|tried| age(tried) < LOG_RETRY);
+            let is_old = now >= live.due_at();
+            let was_tried = live.tried.is_some_and(|tried| now < tried + LOG_RETRY);
             !was_tried && (is_old || has_failed || is_half_full && *first <= middle)
         };
         let live = self.live.iter_mut().filter(|(key, live)| is_due(key, live));

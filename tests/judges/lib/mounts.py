@@ -147,6 +147,12 @@ class Mount:
                     pass
         self.detach()
 
+    def put_back(self):
+        """Puts the records of an intent log into their files, if the source has one."""
+        fields = self.load()
+        if os.path.exists(os.path.join(fields["source"], ".forebay-log")):
+            subprocess.run([fields["program"], "recover", fields["source"]], check=True)
+
     def log(self):
         """The end of the daemon's log."""
         with open(self.load()["log"], errors="replace") as file:

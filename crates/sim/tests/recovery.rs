@@ -5,6 +5,7 @@ mod common;
 
 use common::{assert_marks, each};
 use forebay_sim::run::recovery::run;
+use forebay_sim::trace::Tracing;
 
 /// No acknowledged byte is lost or older, and no change of another program is undone.
 #[test]
@@ -29,6 +30,13 @@ fn contract_24_a_recovery_puts_back_what_was_acknowledged_and_nothing_older() {
         "mark not covered by a flush of data",
     ];
     assert_marks(&marks, &places);
+}
+
+/// In the run of this seed the power is cut while a directory is flushed. The flush ends once the
+/// process is dead, and makes the removal of a name durable.
+#[test]
+fn contract_24_a_power_cut_leaves_the_names_of_its_own_moment() {
+    run(34551, false, Tracing::Off).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 /// The same with reads, writes and flushes that fail.

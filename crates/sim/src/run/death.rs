@@ -60,10 +60,8 @@ impl Stage {
         let snapshot = || shared.pool.arena().snapshot().expect("memory");
         let arena = matches!(end, End::Kept | End::Adopted).then(snapshot);
         drop(shared);
-        let survivors = (end == End::PowerCut).then(|| {
-            let keep = *random.pick(&[Keep::Nothing, Keep::Everything, Keep::Some, Keep::Some]);
-            machine::survivors(keep, &mut self.crashes.borrow_mut())
-        });
+        let keeps = [Keep::Nothing, Keep::Everything, Keep::Some, Keep::Some];
+        let keep = (end == End::PowerCut).then(|| *random.pick(&keeps));
         machine::kill(self.engine.get());
         self.forget_calls();
         self.end_hang();
@@ -73,11 +71,12 @@ impl Stage {
             // It ends with the power, or dies, too.
             keeper.end();
         }
-        match survivors {
-            Some(survivors) => {
+        match keep {
+            Some(keep) => {
                 self.hit("power cut");
                 self.kill_visitors();
-                machine::cut_power(survivors);
+                let found = machine::survivors(keep, &mut self.crashes.borrow_mut());
+                machine::cut_power(found);
                 self.recover(random);
                 self.start_from(Self::found_after_power_cut);
             }

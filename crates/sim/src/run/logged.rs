@@ -106,8 +106,8 @@ impl Stage {
                 world::sleep(Duration::from_micros(random.below(200)));
             }
             let keep = *random.pick(&[Keep::Nothing, Keep::Everything, Keep::Some, Keep::Some]);
-            let found = machine::survivors(keep, &mut self.crashes.borrow_mut());
             machine::kill(process);
+            let found = machine::survivors(keep, &mut self.crashes.borrow_mut());
             machine::cut_power(found);
             self.hit("recovery cut");
         }

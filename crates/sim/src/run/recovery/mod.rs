@@ -141,9 +141,8 @@ impl Test {
             return;
         }
         let keep = *random.pick(&[Keep::Nothing, Keep::Everything, Keep::Some, Keep::Some]);
-        let survivors = machine::survivors(keep, random);
         machine::kill(process);
-        machine::cut_power(survivors);
+        machine::cut_power(machine::survivors(keep, random));
         marks::hit("power cut");
         self.is_volatile.set(false);
     }

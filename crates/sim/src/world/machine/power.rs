@@ -31,6 +31,8 @@ pub struct Survivors {
     pub(super) files: BTreeMap<Node, FoundFile>,
     /// Files by the paths that were found.
     pub(super) paths: BTreeMap<PathBuf, Node>,
+    /// The last change before it was drawn.
+    sequence: u64,
 }
 
 impl Survivors {
@@ -67,7 +69,10 @@ pub fn survivors(keep: Keep, random: &mut Random) -> Survivors {
 }
 
 /// The power goes and comes back: the file systems and devices are as found, nothing is open,
-/// nothing is in flight. The processes have to be killed before.
+/// nothing is in flight. The processes have to be killed before, and the state is drawn after that.
+///
+/// # Panics
+/// If a request has ended since the state was drawn.
 pub fn cut_power(found: Survivors) {
     with(|machine| machine.restart(found));
 }
@@ -78,7 +83,7 @@ impl Machine {
         let paths = self.paths_in(&names);
         let kept: BTreeSet<Node> = paths.values().copied().collect();
         let files = kept.into_iter().map(|node| (node, self.find(node, keep, random))).collect();
-        Survivors { names, files, paths }
+        Survivors { names, files, paths, sequence: self.sequence }
     }
 
     /// Files and devices by their paths.
@@ -135,7 +140,9 @@ impl Machine {
     }
 
     fn restart(&mut self, found: Survivors) {
-        let Survivors { names, files, .. } = found;
+        let Survivors { names, files, sequence, .. } = found;
+        // It may have made the removal of a name durable that was found.
+        assert_eq!(sequence, self.sequence, "the state was drawn before a later change");
         self.flying.clear();
         self.ended_calls.clear();
         self.ports.clear();

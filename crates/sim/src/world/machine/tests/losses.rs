@@ -81,9 +81,8 @@ fn after_a_loss_of_power_the_machine_goes_on_with_what_survived() {
         {
             world::sleep(micros(20));
         }
-        let survivor = survivors(Keep::Nothing, &mut Random::new(1));
         kill(engine);
-        cut_power(survivor);
+        cut_power(survivors(Keep::Nothing, &mut Random::new(1)));
         assert_eq!((in_flight(), opened("/a")), (0, 0));
         let file = open("/a", Create::No).unwrap().file;
         assert_eq!((file.length().unwrap(), file.allocated_bytes().unwrap()), (4096, 3 * 4096));
@@ -153,5 +152,17 @@ fn contract_10_a_device_is_held_exclusively_and_keeps_its_size() {
         set_mounted("/dev/disk", true);
         assert_eq!(errno(&open("/dev/disk", Create::No).unwrap_err()), libc::EBUSY);
         assert!(files::mounted_at(Path::new("/dev/disk")).is_some());
+    });
+}
+
+/// A request that ends meanwhile may make the removal of a name durable, and its file is forgotten.
+#[test]
+#[should_panic(expected = "the state was drawn before a later change")]
+fn a_state_from_before_the_end_of_a_request_is_refused() {
+    calm(|| {
+        let file = make("/a");
+        let found = survivors(Keep::Everything, &mut Random::new(1));
+        file.sync().unwrap();
+        cut_power(found);
     });
 }

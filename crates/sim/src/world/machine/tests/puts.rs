@@ -249,9 +249,8 @@ fn temporary_names_that_a_loss_of_power_left_are_found_and_removed() {
             while identity("/d").is_none() {
                 world::sleep(micros(10));
             }
-            let found = survivors(Keep::Some, &mut Random::new(seed));
             kill(engine);
-            cut_power(found);
+            cut_power(survivors(Keep::Some, &mut Random::new(seed)));
             let root = directory("/");
             let names = root.names("tmp-").unwrap();
             names.iter().for_each(|name| root.remove(name).unwrap());

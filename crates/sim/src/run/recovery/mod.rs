@@ -6,6 +6,7 @@
 //!   kill or power cut --> other programs --> recovery (cut, with faults, repeated) --> compare
 //! ```
 
+mod saved;
 mod visits;
 mod writer;
 
@@ -41,6 +42,14 @@ struct Tracked {
     is_removed: bool,
     /// Its owner is replacing it: the old file, the new one or none may be found.
     is_being_replaced: bool,
+}
+
+impl Tracked {
+    fn check(&self, found: &Survivor) {
+        if let Err(wrong) = self.ledger.check(found) {
+            panic!("contract 23: {:?}: {wrong}", self.path);
+        }
+    }
 }
 
 /// The state that writer, recoveries and driver share.
@@ -196,8 +205,8 @@ impl Test {
                 Fate::Deleted => marks::hit("of a removed file"),
                 Fate::Skipped { saved, .. } => {
                     marks::hit("skipped");
-                    assert!(saved.is_some(), "a directory was given");
-                    self.judge_skipped(&Path::new(DIRECTORY).join(&file.path));
+                    let saved = saved.as_deref().expect("a directory was given");
+                    self.judge_skipped(&Path::new(DIRECTORY).join(&file.path), saved);
                 }
                 Fate::Kept(error) => {
                     assert!(fails, "no fault explains this: {error}");
@@ -210,14 +219,18 @@ impl Test {
     }
 
     /// The records of a file were saved, so another program has changed it.
-    fn judge_skipped(&self, path: &Path) {
+    fn judge_skipped(&self, path: &Path, saved: &Path) {
         let mut files = self.files.borrow_mut();
         let file = files.iter_mut().find(|file| file.path == path);
         let file = file.filter(|file| file.touched.is_some() || file.is_removed);
         let file = file.unwrap_or_else(|| panic!("nobody has changed {}", path.display()));
         if std::mem::take(&mut file.is_removed) {
             // A power cut has brought back its name, and not its time.
-            file.touched = Some(bytes_of(&survivor_of(path)));
+            let found = survivor_of(path);
+            if !file.is_being_replaced {
+                file.check(&saved::restored(&found, saved));
+            }
+            file.touched = Some(bytes_of(&found));
         }
     }
 
@@ -233,10 +246,15 @@ impl Test {
                 file.is_removed = false;
                 file.ledger = bytewise(Ledger::new());
                 continue;
-            } else if !file.is_being_replaced
-                && let Err(wrong) = file.ledger.check(&found)
-            {
-                panic!("contract 23: {:?}: {wrong}", file.path);
+            } else if !file.is_being_replaced {
+                // As above, and the recovery was cut once the log was empty.
+                let is_whole = !file.is_removed || file.ledger.check(&found).is_ok();
+                let saved = if is_whole { None } else { saved::newest(&file.path) };
+                let restored = saved.map(|saved| {
+                    marks::hit("saved by a recovery that was cut");
+                    saved::restored(&found, &saved)
+                });
+                file.check(restored.as_ref().unwrap_or(&found));
             }
             (file.is_removed, file.is_being_replaced) = (false, false);
             if found.exists && (is_touched || !self.is_volatile.get()) {
@@ -261,7 +279,10 @@ fn survivor_of(path: &Path) -> Survivor {
     if machine::identity(path).is_none() {
         return Survivor { exists: false, size: 0, sectors: Vec::new() };
     }
-    let bytes = machine::stored(path, |stored| stored.read(0, stored.size()));
+    survivor_with(&machine::stored(path, |stored| stored.read(0, stored.size())))
+}
+
+fn survivor_with(bytes: &[u8]) -> Survivor {
     let sectors = bytes.chunks(SECTOR).map(|chunk| {
         let mut sector = [0; SECTOR];
         sector[..chunk.len()].copy_from_slice(chunk);

@@ -46,7 +46,8 @@ impl LogFile {
     ///
     /// # Errors
     /// `Busy` if the lock stays held. `Unsupported` for a log with records on a read-only file
-    /// system, and for one of another version. `Open` for a log that was copied or cut, or that has no valid head.
+    /// system, and for one of another version. `Open` for a log that was copied or cut, or that has
+    /// no valid head.
     pub(crate) fn open(directory: &Path, patience: Duration) -> Result<Option<Self>> {
         let path = directory.join(NAME);
         let failed = |error: io::Error| not_opened(&path, error);

@@ -90,9 +90,8 @@ impl Writer {
         let mut taken = Vec::with_capacity(files.len());
         for inode in files {
             let shared = Arc::clone(&self.shared);
-            let mut take = |space| {
-                inode.catch(|| shared.change(&inode, |file| self.take(file, space)))
-            };
+            let mut take =
+                |space| inode.catch(|| shared.change(&inode, |file| self.take(file, space)));
             let took = match take(Space::Unknown) {
                 Some(Took::WithSpace) => {
                     // Without space its sync writes in place, and reports that.

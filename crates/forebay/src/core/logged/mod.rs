@@ -43,9 +43,7 @@ use self::queues::{LiveFile, Queues};
 use crate::core::base::{LogUse, OpenLog};
 use crate::core::inode::Inode;
 use crate::core::intent_log::file::LogFile;
-use crate::core::logged::bounds::{
-    LOG_EMPTY_FILES, LOG_FLUSH, LOG_PROMISE_LEFT, LOG_RETRY,
-};
+use crate::core::logged::bounds::{LOG_EMPTY_FILES, LOG_FLUSH, LOG_PROMISE_LEFT, LOG_RETRY};
 use crate::core::space::volume::Volume;
 use crate::core::threads::{ThreadGuard, ThreadsEnd};
 use crate::platform::clock;

@@ -88,8 +88,8 @@ impl IntentLog {
         });
     }
 
-    /// Marks a file: its records count from a sequence number on, or are only saved. With a promise,
-    /// so that no write waits if the first batch after that fails.
+    /// Marks a file: its records count from a sequence number on, or are only saved. The mark has a
+    /// promise, so that no write waits if the first batch after that fails.
     pub(super) fn move_mark(&self, inode: &Inode, file: FileId, counts: Counts) -> io::Result<()> {
         let now = Wall(clock::wall());
         self.write_mark(inode, |state| {

@@ -77,7 +77,7 @@ impl Served {
     fn serve_directory(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> io::Result<()> {
         let (node, mut fields) = (|| self.node(request.node), request.fields());
         match request.kind {
-            kind::CREATE => self.create(request, reply),
+            kind::CREATE | kind::TMPFILE => self.create(request, reply),
             kind::MKNOD => {
                 let [mode, device, umask, _] = fields.words()?;
                 let (kind, device) = (FileType::from_raw_mode(mode), attributes::device(device));
@@ -180,6 +180,7 @@ impl Served {
 
     fn forget_one(&self, number: u64, lookups: u64) {
         if let Some(node) = self.mount.nodes.forget(number, lookups) {
+            node.state().is_linkable = false;
             settle::drop_removed(&self.mount, &node);
         }
     }
@@ -237,10 +238,12 @@ impl Served {
     fn create(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> io::Result<()> {
         let mut fields = request.fields();
         let [flags, mode, umask, _] = fields.words()?;
-        let (parent, name) = (self.node(request.node)?, fields.name()?);
+        let (parent, modes) = (self.node(request.node)?, (mode, umask));
         let (caller, flags) = (Caller::of(request), OFlags::from_bits_retain(flags));
-        let created = self.mount.create_file(&caller, &parent, name, (mode, umask), flags);
-        let (attributes, file) = created?;
+        let (attributes, file) = match request.kind {
+            kind::TMPFILE => self.mount.create_unnamed(&caller, &parent, modes, flags)?,
+            _ => self.mount.create_file(&caller, &parent, fields.name()?, modes, flags)?,
+        };
         reply.found(&attributes)?;
         self.opened(file, flags, reply)
     }

@@ -56,8 +56,9 @@ const INIT: u32 = 26;
 const OPEN: u32 = 14;
 const RELEASE: u32 = 18;
 const CREATE: u32 = 35;
+const TMPFILE: u32 = 51;
 /// Requests whose reply begins with the number of a node.
-const ENTRIES: [u32; 6] = [1, 6, 8, 9, 13, CREATE];
+const ENTRIES: [u32; 7] = [1, 6, 8, 9, 13, CREATE, TMPFILE];
 
 /// Requests of `linux/fuse.h`, with their fields.
 const REQUESTS: [(u32, &[Field]); 31] = [
@@ -189,7 +190,7 @@ impl Kernel {
         assert_eq!((word(0) as usize, unique), (bytes, self.last), "the reply to {code}");
         assert!((-4095..=0).contains(&error), "error {error} of {code}");
         assert!(error == 0 || bytes == 16, "a reply with error and data to {code}");
-        self.opened += u64::from(error == 0 && [OPEN, CREATE].contains(&code));
+        self.opened += u64::from(error == 0 && [OPEN, CREATE, TMPFILE].contains(&code));
         if error == 0 && ENTRIES.contains(&code) {
             self.nodes.push(long(16));
         }
@@ -208,6 +209,10 @@ impl Kernel {
         for field in fields {
             self.field(input, *field, &mut body)?;
         }
+        // The flags come first.
+        let unnamed = (libc::O_TMPFILE as u32).to_ne_bytes();
+        let is_unnamed = body.iter().zip(unnamed).all(|(byte, bits)| byte & bits == bits);
+        let code = if code == CREATE && is_unnamed { TMPFILE } else { code };
         // Some are sent once more, cut off.
         for bytes in [body.len(), body.len() / 2].into_iter().take(1 + usize::from(who == 7)) {
             self.send(code, (node, caller.0, caller.1), &body[..bytes]);

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use forebay::intent_log;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat, openat, statat};
@@ -152,11 +153,42 @@ impl Mount {
             }
             Err(error) => return Err(error),
         };
-        let entered = self.forgetting.patiently(|| self.nodes.enter_open(&descriptor, 1));
-        let (node, status) = entered.inspect_err(|_| {
-            let created = rustix::fs::fstat(&descriptor).map(|status| identity(&status));
+        self.open_created(descriptor, flags, |descriptor| {
+            let created = rustix::fs::fstat(descriptor).map(|status| identity(&status));
             take_back(parent, name, |found| created == Ok(identity(found)));
-        })?;
+        })
+    }
+
+    /// Creates a file without a name in the file system of a directory, and opens it. It can get a
+    /// name later, unless the flags contain `O_EXCL`.
+    pub(crate) fn create_unnamed(
+        &self,
+        caller: &Caller,
+        parent: &Node,
+        (mode, umask): (u32, u32),
+        flags: OFlags,
+    ) -> io::Result<(Attributes, Arc<OpenFile>)> {
+        let how = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC | flags & OFlags::EXCL;
+        let (mode, bit) = mode_of_new(caller, parent, mode)?;
+        let open = || openat(parent, c".", how, mode);
+        let descriptor = caller.make(umask, bit, || self.forgetting.patiently(open))?;
+        let created = self.open_created(descriptor, flags, |_| {})?;
+        let node = &created.1.node;
+        node.state().is_linkable = !flags.contains(OFlags::EXCL);
+        node.may_be_removed.store(true, Ordering::Relaxed);
+        Ok(created)
+    }
+
+    /// Enters a file that was just created, as open with these flags. Calls `take_back` if that
+    /// fails, because the caller gets the error.
+    fn open_created(
+        &self,
+        descriptor: OwnedFd,
+        flags: OFlags,
+        take_back: impl FnOnce(&OwnedFd),
+    ) -> io::Result<(Attributes, Arc<OpenFile>)> {
+        let entered = self.forgetting.patiently(|| self.nodes.enter_open(&descriptor, 1));
+        let (node, status) = entered.inspect_err(|_| take_back(&descriptor))?;
         let taken = passed::take(&self.way, &node, descriptor);
         let file = taken.inspect_err(|_| drop(self.nodes.forget(node.number, 1)))?;
         file.opened_with(flags | OFlags::CREATE);
@@ -273,6 +305,7 @@ impl Mount {
         self.check_name(parent, name, Errno::PERM)?;
         let flags = AtFlags::SYMLINK_FOLLOW;
         node.at_path(|path| rustix::fs::linkat(CWD, path, parent, name, flags))?;
+        node.state().is_linkable = false;
         self.look_up_made(parent, name, |found| identity(found) == node.identity)
     }
 

@@ -58,6 +58,8 @@ pub(crate) struct OpenState {
     pub(crate) closing_size: Option<u64>,
     /// Time of the last close of an open for writing.
     writer_closed: Option<Instant>,
+    /// Whether it has no name, and can get one as long as the kernel knows it (`O_TMPFILE`).
+    pub(crate) is_linkable: bool,
     /// Opens in progress.
     pub(crate) opening: u32,
     /// Whether it is being opened past the engine.

@@ -197,8 +197,7 @@ pub(crate) fn settle(mount: &Mount, node: &Arc<Node>) {
 /// Closes a file that nobody has open. Returns false if a request still uses it, or if neither the
 /// device nor the engine takes its pages. Blocks.
 pub(crate) fn close(mount: &Mount, node: &Arc<Node>) -> bool {
-    let is_removed = node.status().is_ok_and(|status| status.st_nlink == 0);
-    if !is_removed && !write_kept(mount, node) {
+    if !is_removed(node) && !write_kept(mount, node) {
         return false;
     }
     let _closing = node.closing();
@@ -219,7 +218,7 @@ pub(crate) fn close(mount: &Mount, node: &Arc<Node>) -> bool {
         Kept::Idle(file) => file,
         Kept::Used => return false,
     };
-    if node.status().is_ok_and(|status| status.st_nlink == 0) {
+    if is_removed(node) {
         file.data.discard();
     } else {
         if is_reported {
@@ -282,8 +281,11 @@ fn drop_pages(node: &Node) {
     }
 }
 
+/// Whether a file has no name, and can get none.
 fn is_removed(node: &Node) -> bool {
-    node.is_file() && node.status().is_ok_and(|status| status.st_nlink == 0)
+    // Before the look at its names: it may get one meanwhile.
+    let is_linkable = node.state().is_linkable;
+    node.is_file() && !is_linkable && node.status().is_ok_and(|status| status.st_nlink == 0)
 }
 
 /// Drops the data of a file that has lost a name, now or after its last close, if it has no other.

@@ -55,6 +55,7 @@ pub(crate) mod kind {
     pub(crate) const RENAME2: u32 = 45;
     pub(crate) const LSEEK: u32 = 46;
     pub(crate) const COPY_FILE_RANGE: u32 = 47;
+    pub(crate) const TMPFILE: u32 = 51;
 }
 
 /// Bits of SETATTR: the fields that are set.

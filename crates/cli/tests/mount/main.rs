@@ -27,6 +27,7 @@ mod rights;
 mod rings;
 mod small;
 mod times;
+mod unnamed;
 mod upgrade;
 mod with_log;
 

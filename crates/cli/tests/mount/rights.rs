@@ -56,7 +56,7 @@ fn a_file_with_the_attribute_a_is_appended_to_and_changed_in_no_other_way() {
 
 /// Commands as other users, in directories that they can reach.
 pub(crate) struct Others {
-    place: Place,
+    pub(crate) place: Place,
     _away: tempfile::TempDir,
 }
 

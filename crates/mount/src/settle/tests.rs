@@ -338,3 +338,30 @@ fn a_file_that_cannot_be_written_out_replaces_no_other() {
     assert_eq!(fs::read(replaced).unwrap(), b"replaced");
     assert!(directory.path().join("file").exists());
 }
+
+#[test]
+fn a_file_without_a_name_keeps_its_content_as_long_as_it_can_get_one() {
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let mount = mount(directory.path());
+    let root = mount.nodes.get(crate::node::ROOT).unwrap();
+    let content = vec![7; 300_000];
+    let unnamed = |flags| {
+        let (caller, flags) = (Caller::here(), OFlags::RDWR | flags);
+        let (found, file) = mount.create_unnamed(&caller, &root, (0o600, 0), flags).unwrap();
+        file.data.write(&content, 0).unwrap();
+        mount.end_open(file);
+        release_removed(&mount);
+        mount.nodes.get(found.number).ok()
+    };
+    assert!(unnamed(OFlags::EXCL).is_none());
+    let node = unnamed(OFlags::empty()).unwrap();
+    assert!(close(&mount, &node));
+    mount.link_to(&node, &root, "name".as_ref()).unwrap();
+    assert!(fs::read(directory.path().join("name")).unwrap() == content);
+    // From here on it is one like others.
+    fs::remove_file(directory.path().join("name")).unwrap();
+    let number = node.number;
+    drop(node);
+    release_removed(&mount);
+    assert!(mount.nodes.get(number).is_err());
+}

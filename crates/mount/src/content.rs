@@ -14,6 +14,7 @@ use crate::node::Node;
 use crate::open_file::OpenFile;
 use crate::passed::{Pass, open_as_asked, open_for};
 use crate::settle;
+use crate::wire::TO_RUN;
 
 impl Mount {
     /// Opens a file with the flags of the kernel. `pass` gives it to the kernel, if that can read
@@ -26,6 +27,12 @@ impl Mount {
         pass: Option<Pass<'_>>,
     ) -> io::Result<Arc<OpenFile>> {
         let cut = flags.contains(OFlags::TRUNC);
+        let is_for_writing = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
+        if cut && !is_for_writing && node.state().runs > 0 {
+            // The kernel refuses it, too, but only after the file was cut here. An open for writing
+            // it refuses before.
+            return Err(io::Error::from_raw_os_error(libc::ETXTBSY));
+        }
         let only_grows = Access::of(flags) == Access::ReadWrite && only_grows(node, flags)?;
         if only_grows {
             // A file that is kept was opened before it got the attribute.
@@ -41,6 +48,9 @@ impl Mount {
             return Err(error);
         }
         file.opened_with(flags - OFlags::CREATE);
+        if flags.bits() & TO_RUN != 0 {
+            node.state().runs += 1;
+        }
         Ok(file)
     }
 

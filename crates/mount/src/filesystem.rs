@@ -20,7 +20,7 @@ use crate::reply::Reply;
 use crate::rights::visible;
 use crate::settle;
 use crate::times::{Wish, requested};
-use crate::wire::{FSYNC_DATA, Fields, Request, kind, set};
+use crate::wire::{FSYNC_DATA, Fields, Request, TO_RUN, kind, set};
 
 /// Receiver of the kernel's requests.
 #[derive(Debug)]
@@ -50,12 +50,7 @@ impl Served {
             kind::READ => self.read(fields, reply),
             kind::WRITE => self.write(request, reply),
             kind::FLUSH => self.mount.flush_file(&*self.mount.files.get(fields.long()?)?),
-            kind::RELEASE => {
-                if let Some(file) = self.mount.files.remove(fields.long()?) {
-                    self.mount.end_open(file);
-                }
-                Ok(())
-            }
+            kind::RELEASE => self.release(fields),
             kind::FSYNC => {
                 let (handle, what) = synced(fields)?;
                 self.mount.files.get(handle)?.sync(what)
@@ -253,6 +248,17 @@ impl Served {
         let how = how(&file, flags, self.opened);
         let backing = file.backing.as_ref().map(|backing| backing.number());
         reply.opened(self.mount.files.add(file), how, backing)
+    }
+
+    fn release(&self, mut fields: Fields<'_>) -> io::Result<()> {
+        let (handle, [flags]) = (fields.long()?, fields.words()?);
+        let Some(file) = self.mount.files.remove(handle) else { return Ok(()) };
+        if flags & TO_RUN != 0 {
+            let mut state = file.node.state();
+            state.runs = state.runs.saturating_sub(1);
+        }
+        self.mount.end_open(file);
+        Ok(())
     }
 
     fn read(&self, mut fields: Fields<'_>, reply: &mut Reply<'_>) -> io::Result<()> {

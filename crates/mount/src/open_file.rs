@@ -60,6 +60,8 @@ pub(crate) struct OpenState {
     writer_closed: Option<Instant>,
     /// Whether it has no name, and can get one as long as the kernel knows it (`O_TMPFILE`).
     pub(crate) is_linkable: bool,
+    /// Opens of the kernel that run it as a program.
+    pub(crate) runs: u32,
     /// Opens in progress.
     pub(crate) opening: u32,
     /// Whether it is being opened past the engine.

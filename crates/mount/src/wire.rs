@@ -71,6 +71,9 @@ pub(crate) mod set {
     pub(crate) const MODIFIED_NOW: u32 = 1 << 8;
 }
 
+/// Bit in the flags of OPEN and RELEASE: the kernel runs the file as a program.
+pub(crate) const TO_RUN: u32 = 1 << 5;
+
 /// Bits of an answer to OPEN: how the kernel uses the file.
 pub(crate) mod opened {
     pub(crate) const DIRECT_IO: u32 = 1;

@@ -1,13 +1,15 @@
-//! A file that is closed in the mount is closed in the source, too.
+//! Programs: one that is closed in the mount runs in the source, and one that runs is not cut.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::place::Place;
+use rustix::fs::{CWD, Mode, OFlags, openat};
+
+use crate::place::{Place, run, wait_until};
 
 /// Limit from the last close on, with time for a busy machine.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -75,4 +77,64 @@ fn a_program_that_was_copied_runs_in_the_source_soon_after() {
         runs_within(&place.source.join(name), closed, || names.iter().for_each(read));
     }
     place.unmount();
+}
+
+/// Opens that a running program forbids: for writing, or with a cut.
+const FORBIDDEN: [OFlags; 4] = [
+    OFlags::WRONLY,
+    OFlags::WRONLY.union(OFlags::TRUNC),
+    OFlags::RDWR.union(OFlags::TRUNC),
+    OFlags::RDONLY.union(OFlags::TRUNC),
+];
+
+/// Returns the errors of these opens.
+fn refused(path: &Path) -> [Option<i32>; 4] {
+    FORBIDDEN.map(|flags| {
+        let opened = openat(CWD, path, flags | OFlags::CLOEXEC, Mode::empty());
+        opened.err().map(rustix::io::Errno::raw_os_error)
+    })
+}
+
+/// Starts a copy of the shell, which waits for its input.
+fn waiting(path: &Path) -> Child {
+    let mut shell = Command::new(path);
+    shell.args(["-c", "read line"]).stdin(Stdio::piped()).spawn().unwrap()
+}
+
+#[test]
+fn a_program_that_runs_is_not_cut_by_any_open() {
+    for options in [&[][..], &["--plain"]] {
+        let Some(place) = Place::new() else { return };
+        if !Path::new("/bin/bash").exists() {
+            return eprintln!("skipped: no program to copy");
+        }
+        place.mount(options);
+        let program = fs::read("/bin/bash").unwrap();
+        for path in [place.source.join("there"), place.mount.join("here")] {
+            // By another process: a child of this one might have the file open for writing.
+            assert_eq!(run(&["cp", "/bin/bash", path.to_str().unwrap()]).0, Some(0));
+            let [mut first, mut second] = [(); 2].map(|()| waiting(&path));
+            let of_both = refused(&path);
+            if path.starts_with(&place.source) && of_both[0].is_none() {
+                // Linux 6.11 and 6.12 forbid none of these.
+                second.kill().and_then(|()| second.wait()).unwrap();
+                first.kill().and_then(|()| first.wait()).unwrap();
+                place.unmount();
+                return eprintln!("skipped: the kernel lets programs write one that runs");
+            }
+            first.kill().and_then(|()| first.wait()).unwrap();
+            // The mount hears of the end later.
+            std::thread::sleep(Duration::from_millis(100));
+            let of_one = refused(&path);
+            let left = fs::read(&path).unwrap();
+            second.kill().and_then(|()| second.wait()).unwrap();
+            assert_eq!(of_both, [Some(libc::ETXTBSY); 4], "{path:?} {options:?}");
+            assert_eq!(of_one, of_both, "{path:?} {options:?}");
+            assert!(left == program, "{path:?} {options:?}");
+            wait_until("it can be cut", || refused(&path)[3].is_none());
+            assert_eq!(fs::metadata(&path).unwrap().len(), 0);
+        }
+        place.unmount();
+        assert_eq!(place.log(), "");
+    }
 }

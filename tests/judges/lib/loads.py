@@ -169,7 +169,9 @@ def programs(directory, _):
         shutil.rmtree(tree, ignore_errors=True)
         os.makedirs(tree)
         run("tar", "-xf", archive(), "-C", tree)
-        git = ("git", "-C", tree, "-c", "user.name=judge", "-c", "user.email=judge@localhost")
+        # Without gc.auto=0, git packs the objects later, while an arm clones them.
+        git = ("git", "-C", tree, "-c", "user.name=judge", "-c", "user.email=judge@localhost",
+               "-c", "gc.auto=0")
         run("git", "init", "-q", tree)
         run(*git, "add", "-A")
         run(*git, "commit", "-q", "-m", "all")

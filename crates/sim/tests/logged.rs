@@ -7,6 +7,7 @@ use common::{assert_marks, run_one, swarm};
 use std::time::Duration;
 
 use forebay_sim::Plan;
+use forebay_sim::run::new_pages::lost_pages;
 use forebay_sim::run::unwritable::{Unwritable, syncs, wait_for_lease};
 
 /// After a loss of power at any moment the files have, with the records of the log, all bytes that
@@ -58,6 +59,15 @@ fn contract_24_a_recovery_puts_the_newest_acknowledged_bytes_back() {
 fn contract_24_a_recovery_makes_the_size_durable_that_a_failed_flush_has_lost() {
     for seed in [6258, 8565] {
         run_one("contract_24_a_recovery_makes", seed, Plan::logged_deaths(seed));
+    }
+}
+
+/// Tasks write new pages of one file and sync it. A sync that comes while space is allocated for
+/// the record of another one waits for a batch, too.
+#[test]
+fn contract_23_a_sync_waits_for_its_batch_though_space_was_allocated_for_another() {
+    for seed in 0..40 {
+        assert_eq!(lost_pages(seed), [0; 0], "seed {seed}");
     }
 }
 

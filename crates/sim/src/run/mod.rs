@@ -33,6 +33,7 @@ mod keeper;
 pub mod learned;
 mod logged;
 mod model;
+pub mod new_pages;
 mod operation;
 mod reading;
 pub mod recovery;

@@ -24,7 +24,7 @@ use crate::world::machine::{self, MachinePlan, VolumePlan};
 use crate::world::others::{OpenAs, Program};
 use crate::world::{self, Settings};
 
-const PATH: &str = "/file";
+pub(super) const PATH: &str = "/file";
 
 /// Blocks of the ring.
 const BLOCKS: u64 = 40;
@@ -58,7 +58,7 @@ pub struct Sync {
 /// If no sync is a record, or a write fails.
 #[must_use]
 pub fn syncs(what: Unwritable) -> Vec<Sync> {
-    with_a_record(move |engine, file| {
+    with_a_record(3, move |engine, file| {
         machine::set_bad(LOG, 0..HEADS + BLOCKS);
         if what == Unwritable::LogAndMarks {
             machine::set_attributes(0, false);
@@ -86,7 +86,7 @@ pub fn syncs(what: Unwritable) -> Vec<Sync> {
 /// If no sync is a record.
 #[must_use]
 pub fn wait_for_lease() -> Duration {
-    with_a_record(|engine, file| {
+    with_a_record(3, |engine, file| {
         let calm = machine::faults();
         machine::set_faults(Faults { flush: PerMille(1000), ..calm });
         let waited = Rc::new(Cell::new(None));
@@ -108,10 +108,13 @@ pub fn wait_for_lease() -> Duration {
 }
 
 /// Runs a program with a file that has a record in the log.
-fn with_a_record<T: 'static>(program: impl FnOnce(&Engine, File) -> T + 'static) -> T {
+pub(super) fn with_a_record<T: 'static>(
+    seed: u64,
+    program: impl FnOnce(&Engine, File) -> T + 'static,
+) -> T {
     let found = Rc::new(Cell::new(None));
     let result = Rc::clone(&found);
-    let settings = Settings { leaps: PerMille(0), ..Settings::swarm(3) };
+    let settings = Settings { leaps: PerMille(0), ..Settings::swarm(seed) };
     let ended = world::run(settings, move || {
         let machine = MachinePlan::calm(vec![VolumePlan::ext4()]);
         let plan = Plan { log_blocks: Some(BLOCKS), is_survived: false, ..Plan::swarm(3) };

@@ -237,6 +237,7 @@ impl Logging {
     /// Notes a record with the bytes of all requests so far. Without bytes they need none.
     pub(crate) fn take_record(&mut self, record: Option<Live>) {
         let parts = self.parts();
+        assert!(parts.taken <= parts.logged.max(parts.refused), "a file is in a batch twice");
         if let Some(record) = record {
             let last = parts.live.back().map_or(0, |live| live.sequence);
             assert!(record.sequence > last, "a mark could not tell two records apart");

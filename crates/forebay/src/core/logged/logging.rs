@@ -141,11 +141,6 @@ impl Logging {
         self.0.as_ref().and_then(|parts| Some(parts.live.front()?.sequence))
     }
 
-    /// Returns the sequence number of the newest live record.
-    pub(crate) fn last_live(&self) -> Option<u64> {
-        self.0.as_ref().and_then(|parts| Some(parts.live.back()?.sequence))
-    }
-
     pub(crate) fn stage(&self) -> Stage {
         self.0.as_ref().map_or(Stage::default(), |parts| parts.stage)
     }

@@ -71,6 +71,14 @@ fn contract_23_a_sync_waits_for_its_batch_though_space_was_allocated_for_another
     }
 }
 
+/// In the runs of these seeds a sync comes while space is allocated for a record of its file.
+#[test]
+fn contract_23_a_file_is_in_a_batch_once() {
+    for seed in [10107, 11630] {
+        run_one("contract_23_a_file_is", seed, Plan::logged_deaths(seed));
+    }
+}
+
 /// A log that cannot be written stops nothing: its files are brought into place without it.
 #[test]
 fn contract_26_a_log_that_cannot_be_written_stops_nothing() {

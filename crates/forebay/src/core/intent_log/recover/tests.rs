@@ -144,7 +144,8 @@ impl Engine {
 }
 
 fn ask() -> Ask {
-    Ask { patience: Duration::ZERO, ..Ask::default() }
+    // A child that another test has just forked may still have the file.
+    Ask { patience: Duration::from_millis(300), ..Ask::default() }
 }
 
 fn is_root() -> bool {

@@ -22,7 +22,7 @@ fn bad_input_is_code_2_and_one_line_with_the_remedy() {
         (&["compare", "--round", "3"], "a similar argument exists: '--rounds'"),
         (
             &["compare", "plag"],
-            "plag: no such suite; use one of completion, files, layout, plug, programs,",
+            "plag: no such suite; use one of completion, files, layout, log, plug,",
         ),
         (
             &["compare", "--target", "/dev/null"],

@@ -28,6 +28,7 @@ pub(crate) struct MountArgs {
     /// flush of the disk is slow, `always` on any disk, for tests.
     #[arg(long, value_name = "WHEN", requires = "no_survive", conflicts_with = "plain")]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "price")]
+    #[arg(hide_short_help = true)]
     pub(crate) intent_log: Option<LogWhen>,
     /// Let other users in, with the permissions of the files [default: as root]
     #[arg(long)]

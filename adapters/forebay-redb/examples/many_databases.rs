@@ -2,7 +2,7 @@
 //! and the flushes of the log.
 //!
 //! ```text
-//! cargo run --release --example many_stores -- DIRECTORY [STORES] [SECONDS] [ROUNDS]
+//! cargo run --release --example many_databases -- DIRECTORY [STORES] [SECONDS] [ROUNDS]
 //! ```
 //!
 //! Each of the stores (64) is a database of redb with a thread of its own, which commits 5 records

@@ -351,7 +351,7 @@ fn a_name_that_is_none_and_a_path_that_leads_nowhere() {
     let said = find(Path::new("plag")).unwrap_err().to_string();
     assert_eq!(
         said,
-        "plag: no such suite; use one of completion, files, layout, plug, programs, \
+        "plag: no such suite; use one of completion, files, layout, log, plug, programs, \
          writeback, or the path of a file"
     );
     let said = find(Path::new("./mine.toml")).unwrap_err().to_string();

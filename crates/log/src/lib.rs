@@ -10,7 +10,7 @@
 //! ```
 //!
 //! In order: [`time`] and [`identity`] of a file, [`point`] a place in the ring, [`head`],
-//! [`batch`] and [`record`], [`ring`] the space, [`mark`] of a file, [`scan`] reading a log,
+//! [`batch`] and [`record`], [`ring`] the space, [`mark`] of a file, [`mod@scan`] reading a log,
 //! [`replay`] the newest bytes per file. `fuzzed` is for a fuzzer alone.
 #![forbid(unsafe_code)]
 

@@ -60,8 +60,7 @@ fn main() -> Result<(), Failed> {
 fn run(directory: &Path, way: &str, stores: u64, time: Duration) -> Result<f64, Failed> {
     let directory = directory.join(way);
     fs::create_dir(&directory)?;
-    let builder =
-        Engine::builder(Options { cache_bytes: Some(256 << 20), ..Options::default() });
+    let builder = Engine::builder(Options { cache_bytes: Some(256 << 20), ..Options::default() });
     let engine = match way {
         "forebay" => Some(builder.build()?),
         "forebay-log" => Some(builder.intent_log(&directory).build()?),

@@ -355,10 +355,8 @@ fn a_name_that_is_none_and_a_path_that_leads_nowhere() {
          writeback, or the path of a file"
     );
     let said = find(Path::new("./mine.toml")).unwrap_err().to_string();
-    assert!(
-        said.contains("No such file") && said.contains("or one of completion, files, layout, plug"),
-        "{said}"
-    );
+    let names = "or one of completion, files, layout, log, plug";
+    assert!(said.contains("No such file") && said.contains(names), "{said}");
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("mine.toml");
     let (_, text) = SHIPPED.iter().find(|(known, _)| *known == "plug").unwrap();

@@ -152,9 +152,7 @@ fn temporary(directory: &Path) -> BTreeSet<String> {
 }
 
 fn kills(by_default: usize) -> usize {
-    let reported = std::env::var("FOREBAY_TEST_KILLS").ok();
-    reported
-        .map_or(by_default, |reported| reported.parse().expect("FOREBAY_TEST_KILLS is a number"))
+    support::number("FOREBAY_TEST_KILLS", by_default)
 }
 
 #[test]

@@ -19,14 +19,11 @@ use forebay::intent_log::{self, Ask, Fate};
 use forebay::{Engine, ErrorKind, File, Options};
 use forebay_block::random::Random;
 use support::history::{History, SHAPES, Shape, Step, Workload};
+use support::load::Syncs;
 use support::mount::{FileSystem, Mount};
 use support::{MIB, eventually, how, knobs, process};
 
 const CHILD: &str = "child_that_writes_until_it_is_killed";
-
-/// How the syncs of a child become durable: in place, or in an intent log beside the file.
-const IN_PLACE: &str = "in place";
-const LOGGED: &str = "logged";
 
 /// The last steps that a child reported before it died.
 #[derive(Debug, Default)]
@@ -48,7 +45,7 @@ fn child_that_writes_until_it_is_killed() {
         ..Options::default()
     });
     let builder = match syncs {
-        LOGGED => builder.intent_log_always(Path::new(path).parent().unwrap()),
+        "Logged" => builder.intent_log_always(Path::new(path).parent().unwrap()),
         _ => builder,
     };
     let engine = builder.build().unwrap();
@@ -89,9 +86,9 @@ fn take(file: &File, step: &Step) -> forebay::Result<()> {
 }
 
 /// Starts a child, kills it after a while, and returns its last reports.
-fn kill_one(path: &Path, seed: u64, shape: usize, syncs: &str, random: &mut Random) -> Said {
+fn kill_one(path: &Path, seed: u64, shape: usize, syncs: Syncs, random: &mut Random) -> Said {
     let age = 1 + random.below(60);
-    let task = format!("{}\n{seed}\n{shape}\n{age}\n{syncs}", path.display());
+    let task = format!("{}\n{seed}\n{shape}\n{age}\n{syncs:?}", path.display());
     let mut child = process::start_child(CHILD, &task);
     let output = BufReader::new(child.stdout.take().unwrap());
     let (started, has_started) = std::sync::mpsc::channel();
@@ -110,7 +107,7 @@ fn kill_one(path: &Path, seed: u64, shape: usize, syncs: &str, random: &mut Rand
     });
     has_started.recv_timeout(Duration::from_secs(20)).expect("the child starts");
     // The first syncs of a file are not logged.
-    let longest = if syncs == LOGGED { 500_000 } else { 90_000 };
+    let longest = if syncs == Syncs::Logged { 500_000 } else { 90_000 };
     std::thread::sleep(Duration::from_micros(random.below(longest)));
     assert!(
         child.try_wait().unwrap().is_none(),
@@ -167,12 +164,10 @@ enum Ahead {
 
 /// Returns the number of kills: `FOREBAY_TEST_KILLS` if it is set, otherwise `by_default`.
 fn kills(by_default: usize) -> usize {
-    let reported = std::env::var("FOREBAY_TEST_KILLS").ok();
-    reported
-        .map_or(by_default, |reported| reported.parse().expect("FOREBAY_TEST_KILLS is a number"))
+    support::number("FOREBAY_TEST_KILLS", by_default)
 }
 
-fn kill_many(directory: &Path, times: usize, ahead: Ahead, syncs: &str) {
+fn kill_many(directory: &Path, times: usize, ahead: Ahead, syncs: Syncs) {
     let seed = support::seed();
     let mut random = Random::new(seed);
     let engine =
@@ -189,7 +184,7 @@ fn kill_many(directory: &Path, times: usize, ahead: Ahead, syncs: &str) {
             assert_eq!(said.begun, 0, "{context}: the file is not there");
             continue;
         }
-        if syncs == LOGGED {
+        if syncs == Syncs::Logged {
             tally.put_back += put_back(directory);
         }
         let history = history(seed, SHAPES[shape], &said);
@@ -230,7 +225,7 @@ fn kill_many(directory: &Path, times: usize, ahead: Ahead, syncs: &str) {
         std::fs::remove_file(&path).unwrap();
     }
     println!("{times} kills: {tally:?}");
-    assert_eq!(tally.put_back > 0, syncs == LOGGED, "{tally:?}");
+    assert_eq!(tally.put_back > 0, syncs == Syncs::Logged, "{tally:?}");
     assert!(tally.synced > times / 4, "too few children got as far as a sync: {tally:?}");
     assert!(
         tally.marked > 0 || !support::can_mark(directory),
@@ -254,34 +249,34 @@ fn contract_04_and_01_and_09_killed_here() {
     if process::task().is_none() {
         let directory = support::directory();
         // It may be any file system.
-        kill_many(directory.path(), kills(50), Ahead::Some, IN_PLACE);
+        kill_many(directory.path(), kills(50), Ahead::Some, Syncs::InPlace);
     }
 }
 
 #[test]
 fn contract_04_and_01_and_09_killed_on_xfs() {
     if let Some(mount) = Mount::new("killed_on_xfs", FileSystem::Xfs, 2048 * MIB) {
-        kill_many(&mount.path(), kills(40), Ahead::Some, IN_PLACE);
+        kill_many(&mount.path(), kills(40), Ahead::Some, Syncs::InPlace);
     }
 }
 
 #[test]
 fn contract_04_and_01_and_09_killed_on_ext4() {
     if let Some(mount) = Mount::new("killed_on_ext4", FileSystem::Ext4, 256 * MIB) {
-        kill_many(&mount.path(), kills(40), Ahead::Nothing, IN_PLACE);
+        kill_many(&mount.path(), kills(40), Ahead::Nothing, Syncs::InPlace);
     }
 }
 
 #[test]
 fn contract_23_and_24_logged_syncs_killed_on_xfs() {
     if let Some(mount) = Mount::new("logged_killed_on_xfs", FileSystem::Xfs, 2048 * MIB) {
-        kill_many(&mount.path(), kills(30), Ahead::Some, LOGGED);
+        kill_many(&mount.path(), kills(30), Ahead::Some, Syncs::Logged);
     }
 }
 
 #[test]
 fn contract_23_and_24_logged_syncs_killed_on_ext4() {
     if let Some(mount) = Mount::new("logged_killed_on_ext4", FileSystem::Ext4, 512 * MIB) {
-        kill_many(&mount.path(), kills(30), Ahead::Nothing, LOGGED);
+        kill_many(&mount.path(), kills(30), Ahead::Nothing, Syncs::Logged);
     }
 }

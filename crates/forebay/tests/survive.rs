@@ -399,9 +399,7 @@ fn check(found: &[u8], old: &[u8], new: &[u8], step: &Option<Step>) -> Result<()
 
 /// How often it dies: as often as told, else so many times.
 fn deaths(by_default: usize) -> usize {
-    let reported = std::env::var("FOREBAY_TEST_KILLS").ok();
-    reported
-        .map_or(by_default, |reported| reported.parse().expect("FOREBAY_TEST_KILLS is a number"))
+    support::number("FOREBAY_TEST_KILLS", by_default)
 }
 
 #[test]

@@ -305,8 +305,7 @@ fn stop_often(test: &str, by: &str, are_shared: bool) {
     if process::task().is_some() {
         return;
     }
-    let stops =
-        std::env::var("FOREBAY_TEST_STOPS").map_or(60, |reported| reported.parse().unwrap());
+    let stops = support::number("FOREBAY_TEST_STOPS", 60);
     let seed = support::seed();
     let directory = support::directory();
     let path = directory.path().canonicalize().unwrap();

@@ -222,12 +222,6 @@ fn child_that_goes_on() {
     std::process::exit(0);
 }
 
-/// As many as told, else a few.
-fn count(variable: &str, by_default: usize) -> usize {
-    let told = std::env::var(variable).ok();
-    told.map_or(by_default, |told| told.parse().expect("the number of generations"))
-}
-
 fn generations(directory: &Path, count: usize) {
     adopt_orphans();
     let begin = Instant::now();
@@ -303,7 +297,7 @@ fn generations(directory: &Path, count: usize) {
 fn contract_04_and_08_generation_after_generation() {
     if process::task().is_none() {
         let (_guard, directory) = place();
-        generations(&directory, count("FOREBAY_TEST_KILLS", 10));
+        generations(&directory, support::number("FOREBAY_TEST_KILLS", 10));
     }
 }
 
@@ -313,7 +307,7 @@ fn generations_on(name: &str, kind: FileSystem, bytes: u64) {
         && let Some(mount) = Mount::new(name, kind, bytes)
     {
         let directory = mount.path().canonicalize().unwrap();
-        generations(&directory, count("FOREBAY_TEST_KILLS", 10));
+        generations(&directory, support::number("FOREBAY_TEST_KILLS", 10));
     }
 }
 
@@ -332,6 +326,6 @@ fn contract_04_and_08_programs_are_upgraded_under_load() {
     if process::task().is_none() {
         let (_guard, directory) = place();
         process::replace_by_another_build(&program(&directory));
-        generations(&directory, count("FOREBAY_TEST_UPGRADES", 4));
+        generations(&directory, support::number("FOREBAY_TEST_UPGRADES", 4));
     }
 }

@@ -185,8 +185,7 @@ fn take(file: &File, step: &Step) -> forebay::Result<()> {
 /// Cuts the power under load `rounds` times, or `FOREBAY_TEST_CUTS` times if that is set.
 pub(crate) fn lose_power_under_load(disk: &mut (impl Power + Sync), syncs: Syncs, rounds: usize) {
     count_engine_panics();
-    let rounds = std::env::var("FOREBAY_TEST_CUTS")
-        .map_or(rounds, |cuts| cuts.parse().expect("FOREBAY_TEST_CUTS is a number"));
+    let rounds = super::number("FOREBAY_TEST_CUTS", rounds);
     let is_logged = syncs == Syncs::Logged;
     let seed = super::seed();
     let mut random = Random::new(seed);

@@ -29,6 +29,7 @@ use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use forebay_block::random::mix;
@@ -75,8 +76,15 @@ pub(crate) fn seed() -> u64 {
 
 /// Returns the number of operations of each random test: `FOREBAY_TEST_OPERATIONS`, or `default`.
 pub(crate) fn operations(default: u64) -> u64 {
-    let number = std::env::var("FOREBAY_TEST_OPERATIONS");
-    number.map_or(default, |number| number.parse().expect("FOREBAY_TEST_OPERATIONS is a number"))
+    number("FOREBAY_TEST_OPERATIONS", default)
+}
+
+/// Returns the number in an environment variable, or `default` if it is not set.
+pub(crate) fn number<T: FromStr>(variable: &str, default: T) -> T {
+    let number = std::env::var(variable);
+    number.map_or(default, |number| {
+        number.parse().unwrap_or_else(|_| panic!("{variable}={number} is not a number"))
+    })
 }
 
 /// A directory on the file system of the current one, which is the one that is built on: not a

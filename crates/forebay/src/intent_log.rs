@@ -21,3 +21,4 @@
 pub use forebay_log::NAME;
 
 pub use crate::core::intent_log::recover::{Ask, Fate, Mode, Recovered, Recovery, recover};
+pub use crate::core::logged::bounds::LOG_FLUSH;

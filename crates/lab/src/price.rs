@@ -14,6 +14,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use forebay::intent_log::LOG_FLUSH;
 use forebay_block::random::Random;
 use forebay_cache::price::Price;
 use forebay_uring::AlignedMemory;
@@ -40,8 +41,7 @@ const FLUSHES: usize = 200;
 
 const _: () = assert!(MOST_BYTES <= 64 << 20, "a measurement writes 64 MiB at most");
 
-/// Time of a flush from which on an engine uses an intent log, and threads for an estimate.
-const LOG_FLUSH_US: u64 = 200;
+/// Threads for an estimate of what an intent log is worth.
 const LOG_THREADS: f64 = 32.0;
 
 /// How many times as dear or as cheap a disk has to be at the end to be called another one. Rates
@@ -68,7 +68,7 @@ impl Measured {
     /// Without a log each sync is two requests, and the kernel merges flushes of threads that wait.
     /// With a log all that wait share a write and a flush, and each block is written twice.
     pub fn worth_of_log(&self) -> Option<String> {
-        if self.flush_us < LOG_FLUSH_US {
+        if u128::from(self.flush_us) < LOG_FLUSH.as_micros() {
             return None;
         }
         let (requests, flush) = (self.requests_per_s.max(1) as f64, self.flush_us as f64 / 1e6);

@@ -11,8 +11,8 @@ pub(crate) const LOG_BLOCKS: u64 = 131_072;
 pub(crate) const LOG_OF_FREE: u64 = 32;
 pub(crate) const LOG_BLOCKS_LEAST: u64 = 1024;
 
-/// Time of a flush from which on syncs are logged: below, a record gains nothing.
-pub(crate) const LOG_FLUSH: Duration = Duration::from_micros(200);
+/// Time of a flush of the disk from which on syncs are logged: below, a record gains nothing.
+pub const LOG_FLUSH: Duration = Duration::from_micros(200);
 
 /// Maximum of new pages of a sync that is logged: above, the writes in place are long against the
 /// flush, and the record would be written twice for nothing.

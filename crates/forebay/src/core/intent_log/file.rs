@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forebay_log::head::NoHead;
+use forebay_log::replay::Copy;
 use forebay_log::scan::{Scanned, scan};
 use forebay_log::{
     BLOCK, Batch, FileId, HEADS, Head, LogId, NAME, Point, Ring, ScanError, Source, VERSION, Wall,
@@ -18,8 +19,11 @@ use super::marks::file_id;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::platform::{Access, AlignedMemory, Lock, Mode, OpenDirectory, OpenFile, clock, thread};
 
-/// Pause between two attempts to take the lock.
+/// Pause between two attempts at something that another process holds.
 const PAUSE: Duration = Duration::from_millis(10);
+
+/// Bytes copied at a time.
+const PART: u64 = 1 << 20;
 
 /// The open and locked log of a directory.
 #[derive(Debug)]
@@ -42,7 +46,7 @@ impl LogFile {
     /// Opens the log of a directory and locks it; waits up to `patience` for another holder of the
     /// lock. Returns `None` if the directory has no log. Blocks.
     ///
-    /// The log may hold live records: see [`LogFile::is_empty`].
+    /// The log may hold live records: see [`LogFile::scan`].
     ///
     /// # Errors
     /// `Busy` if the lock stays held. `Unsupported` for a log with records on a read-only file
@@ -62,7 +66,15 @@ impl LogFile {
             }
             opened => opened.map_err(failed)?,
         };
-        lock(&file, &path, patience)?;
+        lock(&file, patience).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => {
+                let what = "another engine, keeper or recovery holds the intent log";
+                Error::new(ErrorKind::Busy, what)
+                    .at_path(&path)
+                    .remedy("wait until it has ended, or stop it")
+            }
+            _ => failed(error),
+        })?;
         // A process may have died with writes in the page cache, or in a cache of the disk. After
         // this flush, the bytes that are read now are those that any later recovery reads.
         file.sync().map_err(failed)?;
@@ -96,7 +108,7 @@ impl LogFile {
         &self.path
     }
 
-    /// Returns the open file, to share its lock with a keeper.
+    /// Returns the open file.
     pub(crate) fn file(&self) -> &OpenFile {
         &self.file
     }
@@ -152,18 +164,37 @@ impl LogFile {
         Ok(scanned)
     }
 
-    /// Reads bytes of the log's file.
+    /// Returns bytes of the log's file.
     ///
     /// # Errors
     /// The error of the kernel.
-    pub(crate) fn read_at(&mut self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+    pub(crate) fn read_at(&mut self, offset: u64, bytes: usize) -> io::Result<&[u8]> {
         let block = BLOCK as u64;
-        let (first, end) = (offset / block, (offset + into.len() as u64).div_ceil(block));
+        let (first, end) = (offset / block, (offset + bytes as u64).div_ceil(block));
         let length = ((end - first) * block) as usize;
         self.reserve(length);
         self.file.read_exact_at(&mut self.memory[..length], first * block)?;
         let at = (offset % block) as usize;
-        into.copy_from_slice(&self.memory[at..at + into.len()]);
+        Ok(&self.memory[at..at + bytes])
+    }
+
+    /// Copies bytes of a record to their place in a file, `before` each part after a call.
+    ///
+    /// # Errors
+    /// The error of the kernel, or of the call.
+    pub(crate) fn copy_to(
+        &mut self,
+        file: &OpenFile,
+        copy: &Copy,
+        mut before: impl FnMut() -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut done = 0;
+        while done < copy.length {
+            before()?;
+            let length = (copy.length - done).min(PART) as usize;
+            file.write_all_at(self.read_at(copy.from + done, length)?, copy.offset + done)?;
+            done += length as u64;
+        }
         Ok(())
     }
 
@@ -255,24 +286,38 @@ impl Source for LogFile {
     type Error = io::Error;
 
     fn read(&mut self, block: u64, into: &mut [u8]) -> io::Result<()> {
-        self.read_at(block * BLOCK as u64, into)
+        into.copy_from_slice(self.read_at(block * BLOCK as u64, into.len())?);
+        Ok(())
     }
 }
 
-fn lock(file: &OpenFile, path: &Path, patience: Duration) -> Result<()> {
+/// Locks a file against other engines and recoveries.
+///
+/// # Errors
+/// `WouldBlock` if another one still holds it when patience ends, and errors of the kernel.
+pub(super) fn lock(file: &OpenFile, patience: Duration) -> io::Result<()> {
+    patiently(patience, || match file.try_ofd_lock()? {
+        Lock::Taken => Ok(()),
+        Lock::HeldElsewhere => Err(io::ErrorKind::WouldBlock.into()),
+    })
+}
+
+/// Repeats a call while it would block, until patience ends.
+pub(super) fn patiently<T>(
+    patience: Duration,
+    mut call: impl FnMut() -> io::Result<T>,
+) -> io::Result<T> {
     let until = clock::instant() + patience;
     loop {
-        let locked = file.try_ofd_lock().map_err(|error| not_opened(path, error))?;
-        if locked == Lock::Taken {
-            return Ok(());
+        match call() {
+            Err(error)
+                if error.kind() == io::ErrorKind::WouldBlock
+                    && clock::instant() + PAUSE < until =>
+            {
+                thread::sleep(PAUSE);
+            }
+            result => return result,
         }
-        if clock::instant() + PAUSE >= until {
-            let what = "another engine, keeper or recovery holds the intent log";
-            return Err(Error::new(ErrorKind::Busy, what)
-                .at_path(path)
-                .remedy("wait until it has ended, or stop it"));
-        }
-        thread::sleep(PAUSE);
     }
 }
 

@@ -1,10 +1,11 @@
 //! Identities and marks of open files.
 
 use std::io;
+use std::time::Duration;
 
 use forebay_log::{FileId, Mark, Wall};
 
-use crate::platform::{Lasting, OpenFile};
+use crate::platform::{Lasting, OpenFile, clock};
 
 /// The mark of a file, as it was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,4 +47,9 @@ pub(crate) fn mark_of(file: &OpenFile) -> io::Result<Marked> {
 pub(crate) fn set_mark(file: &OpenFile, mark: &Mark) -> io::Result<()> {
     file.set_log_mark(&mark.encode())?;
     file.sync()
+}
+
+/// Returns the time that a promise of this length from now on ends.
+pub(crate) fn promise_of(length: Duration) -> Wall {
+    Wall(clock::wall()).after(length.as_nanos() as i64)
 }

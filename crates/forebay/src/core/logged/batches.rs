@@ -26,6 +26,7 @@ use crate::core::error::{Error, ErrorKind};
 use crate::core::inode::Inode;
 use crate::core::inode::change::Changing;
 use crate::core::intent_log::file::LogFile;
+use crate::core::intent_log::marks::promise_of;
 use crate::core::lease::holds_lease;
 use crate::core::logged::bounds::{
     LOG_BATCH_BLOCKS, LOG_FILE_TIME, LOG_PAGES, LOG_PROMISE, LOG_PROMISE_LEFT,
@@ -107,7 +108,7 @@ impl Writer {
         if taken.is_empty() {
             return;
         }
-        let promise = self.next_promise();
+        let promise = promise_of(LOG_PROMISE);
         let written = self.file.append(&mut self.batch, promise);
         self.points.push_back(self.file.ring().next());
         Counters::add(&self.log.numbers.batches, 1);
@@ -145,10 +146,7 @@ impl Writer {
             return Took::Nothing;
         }
         let inode = Arc::clone(file.inode());
-        let may_log = self.log.is_open()
-            && file.logging.may_log()
-            && !file.failures.is_interrupted()
-            && !file.ownership.is_breaking()
+        let may_log = self.log.may_log(file)
             && holds_lease(&inode, file)
             && file.logging.live_bytes() < most_bytes(&inode);
         let loggable = if may_log { file.cache.may_log(LOG_PAGES) } else { Loggable::No };
@@ -249,7 +247,7 @@ impl Writer {
         if freed == 0 || freed * 8 < ring.blocks() && ring.used() * 2 < ring.blocks() {
             return;
         }
-        let promise = self.next_promise();
+        let promise = promise_of(LOG_PROMISE);
         self.advance(start, promise);
     }
 
@@ -265,7 +263,7 @@ impl Writer {
         if self.log.first_live().is_some() {
             return;
         }
-        let (end, promise) = (self.file.ring().next(), self.next_promise());
+        let (end, promise) = (self.file.ring().next(), promise_of(LOG_PROMISE));
         match self.file.restart(end, promise) {
             Ok(()) => {
                 self.points = [self.file.ring().next()].into();
@@ -279,7 +277,7 @@ impl Writer {
     fn look(&mut self) {
         self.make_room();
         if self.is_promise_due() {
-            let (start, promise) = (self.file.ring().start(), self.next_promise());
+            let (start, promise) = (self.file.ring().start(), promise_of(LOG_PROMISE));
             self.advance(start, promise);
         }
         if self.is_promise_due() {
@@ -291,10 +289,6 @@ impl Writer {
     fn is_promise_due(&self) -> bool {
         let left = self.file.promise().0 - clock::wall();
         left < LOG_PROMISE_LEFT.as_nanos() as i64 && self.log.first_live().is_some()
-    }
-
-    fn next_promise(&self) -> Wall {
-        Wall(clock::wall() + LOG_PROMISE.as_nanos() as i64)
     }
 
     fn note_ring(&self) {
@@ -309,7 +303,7 @@ impl Writer {
     /// Leaves an empty log behind if no record is live.
     fn end(mut self) {
         if self.log.first_live().is_none() {
-            let (end, promise) = (self.file.ring().next(), self.next_promise());
+            let (end, promise) = (self.file.ring().next(), promise_of(LOG_PROMISE));
             let is_empty = self.file.ring().used() == 0 && !self.file.is_uncertain();
             let ended = if is_empty { Ok(()) } else { self.file.restart(end, promise) };
             if let Err(error) = ended {

@@ -42,6 +42,7 @@ use self::logging::Logging;
 use self::queues::{LiveFile, Queues};
 use crate::core::base::{LogUse, OpenLog};
 use crate::core::inode::Inode;
+use crate::core::inode::state::State;
 use crate::core::intent_log::file::LogFile;
 use crate::core::logged::bounds::{LOG_EMPTY_FILES, LOG_FLUSH, LOG_PROMISE_LEFT, LOG_RETRY};
 use crate::core::space::volume::Volume;
@@ -149,6 +150,15 @@ impl IntentLog {
     pub(crate) fn is_open(&self) -> bool {
         let queues = self.queues.lock();
         !queues.has_failed && !queues.is_closed && queues.used * 4 <= self.blocks * 3
+    }
+
+    /// Returns whether a sync of a file may be logged, as far as log, lease and failures are
+    /// concerned.
+    fn may_log(&self, file: &State) -> bool {
+        file.logging.may_log()
+            && !file.failures.is_interrupted()
+            && !file.ownership.is_breaking()
+            && self.is_open()
     }
 
     /// Returns whether a file with live records may be changed in place now.

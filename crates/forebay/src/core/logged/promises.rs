@@ -25,10 +25,10 @@ use super::batches::end_waits;
 use super::emptying::{errno_of_io, save_only};
 use crate::core::inode::Inode;
 use crate::core::inode::state::State;
+use crate::core::intent_log::marks::promise_of;
 use crate::core::lease::holds_lease;
 use crate::core::logged::bounds::{LOG_PROMISE, LOG_PROMISE_LEFT, LOG_TRIES};
 use crate::core::shared::Shared;
-use crate::platform::clock;
 
 impl IntentLog {
     /// Writes the mark that `choose` returns. It is not durable after that. Both threads write
@@ -53,13 +53,12 @@ impl IntentLog {
     }
 
     fn promise_in_mark(&self, shared: &Arc<Shared>, inode: &Arc<Inode>) {
-        let now = Wall(clock::wall());
+        let later = promise_of(LOG_PROMISE_LEFT);
         let (mut is_due, mut is_alone) = (false, false);
         let written = self.write_mark(inode, |state| {
-            let later = now.after(LOG_PROMISE_LEFT.as_nanos() as i64);
             is_due = state.logging.is_live() && !state.logging.may_change(later);
             is_alone = holds_lease(inode, state);
-            let promise = now.after(LOG_PROMISE.as_nanos() as i64);
+            let promise = promise_of(LOG_PROMISE);
             state.logging.mark().filter(|_| is_due && is_alone).map(|mark| Mark { promise, ..mark })
         });
         if !is_due {
@@ -91,11 +90,10 @@ impl IntentLog {
     /// Marks a file: its records count from a sequence number on, or are only saved. The mark has a
     /// promise, so that no write waits if the first batch after that fails.
     pub(super) fn move_mark(&self, inode: &Inode, file: FileId, counts: Counts) -> io::Result<()> {
-        let now = Wall(clock::wall());
         self.write_mark(inode, |state| {
             let is_alone = holds_lease(inode, state) && !state.ownership.is_breaking();
             let promise = match counts {
-                Counts::From(_) if is_alone => now.after(LOG_PROMISE.as_nanos() as i64),
+                Counts::From(_) if is_alone => promise_of(LOG_PROMISE),
                 _ => state.logging.mark().map_or(Wall::default(), |mark| mark.promise),
             };
             Some(Mark { log: self.id, file, counts, promise })

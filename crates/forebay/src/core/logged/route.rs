@@ -110,11 +110,7 @@ pub(crate) async fn try_record(
 fn decide(shared: &Shared, log: &IntentLog, inode: &Arc<Inode>, tries: Tries) -> Way {
     let mut is_new = false;
     let way = shared.change(inode, |file| {
-        let may_log = tries != Tries::Over
-            && file.logging.may_log()
-            && !file.failures.is_interrupted()
-            && !file.ownership.is_breaking()
-            && log.is_open();
+        let may_log = tries != Tries::Over && log.may_log(file);
         if may_log && file.cache.may_log(LOG_PAGES) != Loggable::No {
             let (awaited, is_first) = file.logging.ask_for_record();
             is_new = is_first;

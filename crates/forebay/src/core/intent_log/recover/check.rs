@@ -5,12 +5,12 @@ use std::io;
 use forebay_log::replay::Copy;
 use forebay_log::{Counts, FilePlan};
 
-use super::super::file::LogFile;
+use super::super::file::{LogFile, lock, patiently};
 use super::super::marks::{Marked, id_of, mark_of};
+use super::Recovering;
 use super::walk::Place;
-use super::{PAUSE, Recovering};
 use crate::core::error::{Error, ErrorKind};
-use crate::platform::{Access, Lock, OpenFile, clock, thread};
+use crate::platform::{Access, OpenFile};
 
 /// Result of the check of a file.
 #[derive(Debug)]
@@ -51,7 +51,8 @@ impl Recovering<'_> {
 
     fn examine(&self, log: &LogFile, plan: &FilePlan, place: &Place) -> io::Result<Checked> {
         // Requests of a dead process that are in flight keep its lease and its lock.
-        let file = self.patiently(|| self.lookup.open(&place.path, Access::ReadWrite))?;
+        let file =
+            patiently(self.ask.patience, || self.lookup.open(&place.path, Access::ReadWrite))?;
         let lasting = file.lasting()?;
         if !plan.file.is_same(&id_of(&lasting)) {
             return Ok(Checked { verdict: Verdict::Deleted, copies: Vec::new() });
@@ -95,30 +96,11 @@ impl Recovering<'_> {
 
     /// Locks the file against other engines, and leases it so that no other program opens it.
     fn hold(&self, file: &OpenFile) -> io::Result<()> {
-        self.patiently(|| match file.try_ofd_lock()? {
-            Lock::Taken => Ok(()),
-            Lock::HeldElsewhere => Err(io::ErrorKind::WouldBlock.into()),
-        })?;
-        self.patiently(|| match file.try_lease(self.watch, 0) {
+        lock(file, self.ask.patience)?;
+        patiently(self.ask.patience, || match file.try_lease(self.watch, 0) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(error),
             // The file system has none, or this user may not have one.
             _ => Ok(()),
         })
-    }
-
-    /// Repeats a call while it would block, until patience ends.
-    fn patiently<T>(&self, mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-        let until = clock::instant() + self.ask.patience;
-        loop {
-            match call() {
-                Err(error)
-                    if error.kind() == io::ErrorKind::WouldBlock
-                        && clock::instant() + PAUSE < until =>
-                {
-                    thread::sleep(PAUSE);
-                }
-                result => return result,
-            }
-        }
     }
 }

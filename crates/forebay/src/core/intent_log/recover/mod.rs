@@ -26,7 +26,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use forebay_log::{MAX_PROMISE, NAME, Point, Replay, Wall};
+use forebay_log::{MAX_PROMISE, NAME, Point, Replay};
 
 use self::check::{Checked, Verdict};
 pub use self::fate::{Fate, Recovered, Recovery};
@@ -34,9 +34,6 @@ use self::walk::{Lookup, Place};
 use super::file::LogFile;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::platform::{LeaseWatch, clock, files};
-
-/// Pause between two attempts to take a lock.
-const PAUSE: Duration = Duration::from_millis(10);
 
 /// Whether [`recover`] writes, or only reports what it would do.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -216,9 +213,4 @@ impl Recovering<'_> {
             Err(error) => Fate::Kept(error),
         }
     }
-}
-
-/// Returns the time that a promise of this length from now on ends.
-fn promise_of(nanoseconds: i64) -> Wall {
-    Wall(clock::wall()).after(nanoseconds)
 }

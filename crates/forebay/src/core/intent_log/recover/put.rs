@@ -1,22 +1,19 @@
 //! The bytes of a file's records are put into the file.
 
 use std::io;
+use std::time::Duration;
 
 use forebay_log::replay::{Copy, SECTOR};
 use forebay_log::{Counts, Mark, Wall};
 
 use super::super::file::LogFile;
-use super::super::marks::{file_id, set_mark};
-use super::promise_of;
+use super::super::marks::{file_id, promise_of, set_mark};
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::platform::{OpenFile, clock};
 
-/// Bytes copied at a time.
-const CHUNK: u64 = 1 << 20;
-
-/// Length of the promise in a mark, in nanoseconds. Until it ends, changes by others are not
-/// recognized if the recovery was interrupted, so it is short.
-const PROMISE: i64 = 10_000_000_000;
+/// Length of the promise in a mark. Until it ends, changes by others are not recognized if the
+/// recovery was interrupted, so it is short.
+const PROMISE: Duration = Duration::from_secs(10);
 
 /// Rest of the promise when it is renewed, in nanoseconds.
 const RENEWED: i64 = 5_000_000_000;
@@ -40,19 +37,12 @@ fn put_all(log: &mut LogFile, file: &OpenFile, copies: &[Copy], end: u64) -> io:
     };
     let mut mark = Mark { file: file_id(file)?, ..old };
     renew(file, &mut mark)?;
-    let mut buffer = vec![0; CHUNK as usize];
     let length = file.length()?;
     for (at, copy) in copies.iter().enumerate() {
-        let mut done = 0;
-        while done < copy.length {
-            if mark.promise.0.saturating_sub(clock::wall()) < RENEWED {
-                renew(file, &mut mark)?;
-            }
-            let part = &mut buffer[..(copy.length - done).min(CHUNK) as usize];
-            log.read_at(copy.from + done, part)?;
-            file.write_all_at(part, copy.offset + done)?;
-            done += part.len() as u64;
-        }
+        log.copy_to(file, copy, || match mark.promise.0.saturating_sub(clock::wall()) {
+            left if left < RENEWED => renew(file, &mut mark),
+            _ => Ok(()),
+        })?;
         let next = copies.get(at + 1).map_or(u64::MAX, |next| next.offset);
         let zeroes = copy.zeroes_behind(length).min(next - copy.end()) as usize;
         file.write_all_at(&[0; SECTOR as usize][..zeroes], copy.end())?;

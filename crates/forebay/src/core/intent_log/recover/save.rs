@@ -15,9 +15,6 @@ use super::super::file::LogFile;
 use crate::core::error::{Error, Result};
 use crate::platform::{Access, Create, How, OpenDirectory, OpenFile, Truncate};
 
-/// Bytes copied at a time.
-const CHUNK: u64 = 1 << 20;
-
 /// Saves bytes of a file, durably. Returns the path of the copy.
 pub(super) fn save(
     log: &mut LogFile,
@@ -49,16 +46,7 @@ pub(super) fn save(
 
 fn write_bytes(log: &mut LogFile, saved: &Path, copies: &[Copy]) -> io::Result<()> {
     let file = open(saved)?;
-    let mut buffer = vec![0; CHUNK as usize];
-    for copy in copies {
-        let mut done = 0;
-        while done < copy.length {
-            let part = &mut buffer[..(copy.length - done).min(CHUNK) as usize];
-            log.read_at(copy.from + done, part)?;
-            file.write_all_at(part, copy.offset + done)?;
-            done += part.len() as u64;
-        }
-    }
+    copies.iter().try_for_each(|copy| log.copy_to(&file, copy, || Ok(())))?;
     file.sync()
 }
 

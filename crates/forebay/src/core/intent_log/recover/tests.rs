@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
-use forebay_log::{BLOCK, Batch, Counts, HEADS, Mark};
+use forebay_log::{BLOCK, Batch, Counts, HEADS, Mark, Wall};
 
 use super::super::create::create;
 use super::super::marks::{Marked, file_id, mark_of, set_mark};
@@ -44,7 +44,7 @@ impl Store {
         let mut log = LogFile::open(self.directory.path(), Duration::ZERO).unwrap().unwrap();
         let recovery = recover_log(&mut log, self.directory.path(), &ask()).unwrap();
         assert!(recovery.is_empty && recovery.files.is_empty());
-        let promise = promise_of(nanoseconds);
+        let promise = Wall(clock::wall()).after(nanoseconds);
         log.advance(log.ring().start(), promise).unwrap();
         Engine { log, root: OpenDirectory::open(self.directory.path()).unwrap(), promise }
     }
@@ -352,7 +352,7 @@ fn an_interrupted_recovery_is_repeated() {
     let Marked::By(mark) = store.mark("file") else { panic!("no mark") };
     let root = OpenDirectory::open(store.directory.path()).unwrap();
     let file = root.open_existing("file".as_ref(), Access::ReadWrite).unwrap();
-    set_mark(&file, &Mark { promise: promise_of(SECOND), ..mark }).unwrap();
+    set_mark(&file, &Mark { promise: Wall(clock::wall()).after(SECOND), ..mark }).unwrap();
     file.write_all_at(b"AF", 3).unwrap();
     drop(file);
     assert!(store.recover(&ask()).is_empty);

@@ -24,6 +24,7 @@ use forebay_block::Frame;
 use crate::bits::{bits, slots};
 use crate::file::{CachedFile, Entry};
 use crate::limits::PAGE;
+use crate::space::Space;
 
 /// Bytes of one page for a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,17 +105,14 @@ impl CachedFile {
     /// Returns the bytes of the dirty pages without a record that may need new space, in order.
     #[must_use]
     pub fn pages_without_space(&self) -> Vec<Range<u64>> {
-        let mut ranges: Vec<Range<u64>> = Vec::new();
+        let mut missing = Space::default();
         for (first, chunk) in self.index.dirty_chunks() {
             let pages = slots(chunk.dirty & !chunk.logged).map(|slot| first + slot as u64);
             for page in pages.filter(|page| !self.has_space(*page)) {
-                match ranges.last_mut() {
-                    Some(last) if last.end == page * PAGE => last.end += PAGE,
-                    _ => ranges.push(page * PAGE..(page + 1) * PAGE),
-                }
+                missing.add(page * PAGE..(page + 1) * PAGE);
             }
         }
-        ranges
+        missing.ranges().collect()
     }
 
     /// Returns whether a replay rewrites the page with the end in the file system, if records move

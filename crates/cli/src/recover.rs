@@ -48,11 +48,10 @@ fn of_log(Request { path, run, save }: &Request) -> Result<(), Failure> {
         text += &format!("{}: the intent log is empty; its files can be opened\n", path.display());
     }
     print(&text)?;
-    let kept = recovery.files.iter().filter(|file| match &file.fate {
-        Fate::InPlace | Fate::Deleted | Fate::Skipped { saved: Some(_), .. } => false,
-        Fate::Skipped { .. } | Fate::Kept(_) => true,
-        _ => true,
-    });
+    let is_settled = |fate: &Fate| {
+        matches!(fate, Fate::InPlace | Fate::Deleted | Fate::Skipped { saved: Some(_), .. })
+    };
+    let kept = recovery.files.iter().filter(|file| !is_settled(&file.fate));
     match kept.count() {
         0 => Ok(()),
         kept => Err(Failure::failed(format!(

@@ -34,6 +34,7 @@ pub mod account;
 pub mod adopt;
 pub mod append;
 mod ask;
+pub mod base;
 mod bits;
 pub mod bypass;
 pub mod clean;
@@ -68,6 +69,7 @@ pub mod uses;
 pub mod write;
 pub mod writeback;
 
+pub use base::Base;
 pub use bypass::Bypass;
 pub use evict::{Candidate, Evictor, Verdict};
 pub use file::{CachedFile, Gaps, Liberties, Origin};

@@ -98,8 +98,7 @@ impl CachedFile {
     }
 
     fn has_space(&self, page: u64) -> bool {
-        let bytes = page * PAGE..(page + 1) * PAGE;
-        self.is_allocated(&bytes, self.ahead.rewrites_in_place())
+        !self.lacks_space(&(page * PAGE..(page + 1) * PAGE))
     }
 
     /// Returns the bytes of the dirty pages without a record that may need new space, in order.

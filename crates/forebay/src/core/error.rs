@@ -62,6 +62,11 @@ pub enum ErrorKind {
     Unsupported,
     /// The timeout passed before the device finished. Operations in flight continue.
     TimedOut,
+    /// Whether an [atomic write](crate::Engine::atomic) has taken effect is not known: the log
+    /// could not be written. Its files have their old bytes, and refuse writes and syncs until the
+    /// record is excluded from recovery. After a crash before that, all of its bytes are in the
+    /// files, or none.
+    Unknown,
     /// The engine has been shut down.
     Shutdown,
     /// The call was made in a forked child; the engine belongs to the parent.
@@ -209,6 +214,15 @@ impl Error {
             .at_path(path)
             .because(io::Error::from_raw_os_error(errno.0))
             .remedy("close all handles of the file, then check and rewrite the data")
+    }
+
+    /// Creates the error for a file with an atomic write that is in the log or not.
+    pub(crate) fn uncertain(path: &Path) -> Self {
+        let what = "an atomic write of this file is in the intent log, or may be, and not in \
+                    memory; nothing more is accepted";
+        Self::new(ErrorKind::Unknown, what)
+            .at_path(path)
+            .remedy("try again; if it stays so, close the engine and recover the log")
     }
 
     /// Creates the error for a file whose change was interrupted by a panic.

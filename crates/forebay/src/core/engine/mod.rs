@@ -13,7 +13,7 @@ use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::File;
 use crate::core::inode::Inode;
 use crate::core::lease;
-use crate::core::logged::{IntentLog, both_threads};
+use crate::core::logged::{IntentLog, atomic, both_threads};
 use crate::core::open::open_options::OpenOptions;
 use crate::core::options::Options;
 use crate::core::recovery::KeeperState;
@@ -195,6 +195,49 @@ impl Engine {
         files: &[&File],
     ) -> std::result::Result<(), SyncManyError> {
         SyncManyError::check(together::sync(&self.owner.shared, files).await)
+    }
+
+    /// Writes ranges of several files, all or none: after a crash at any moment the files have all
+    /// of these bytes, or none. They are durable when this returns. Blocks.
+    ///
+    /// It needs an intent log ([`Builder::intent_log`](crate::Builder::intent_log)), and files that
+    /// can use it. It is one write of the log and one flush. The first write of a file costs some
+    /// syncs more. The ranges of a file must not overlap, and all have at most 16 MiB, or a quarter
+    /// of the log.
+    ///
+    /// The bytes are seen by reads once they are durable, one range after the other. A write of the
+    /// same bytes at the same time is before or after. Data that was written before becomes durable
+    /// by a sync only.
+    ///
+    /// ```
+    /// use forebay::{Engine, OpenOptions, Options};
+    ///
+    /// # fn main() -> forebay::Result<()> {
+    /// # let directory = tempfile::tempdir_in(".").unwrap();
+    /// let engine = Engine::builder(Options::default()).intent_log(directory.path()).build()?;
+    /// let mut options = OpenOptions::new();
+    /// options.write(true).create(true);
+    /// let open = |name: &str| engine.open(directory.path().join(name), &options);
+    /// let (table, index) = (open("table")?, open("index")?);
+    /// let written = engine.atomic(&[(&table, 0, b"rows"), (&index, 0, b"keys")]);
+    /// # let is_possible = !matches!(&written, Err(error)
+    /// #     if error.kind() == forebay::ErrorKind::Unsupported);
+    /// # if is_possible {
+    /// written?;
+    /// # }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// After all but `Unknown` nothing has changed:
+    /// - `Unsupported` without an intent log, or for a file that cannot use it.
+    /// - `InvalidInput` for a file of another engine, ranges that overlap, or too many bytes.
+    /// - `Busy` if the files or the log were busy for 20 s.
+    /// - As [`File::write_at`] and [`File::sync_all`].
+    /// - `Unknown` if a write of the log failed: see [`ErrorKind::Unknown`].
+    pub fn atomic(&self, writes: &[(&File, u64, &[u8])]) -> Result<()> {
+        atomic::write(&self.owner.shared, writes)
     }
 
     /// Begins a [`Batch`]: many new files that become durable, and get their names, together. Does

@@ -174,6 +174,9 @@ impl Inode {
         if let Err(error) = self.check_whole(state) {
             return Some(error);
         }
+        if state.logging.is_uncertain() {
+            return Some(Error::uncertain(&self.path));
+        }
         let reached = state.failures.reached(&state.cache, &self.volume.failing, &base.level)?;
         Some(self.refused(reached))
     }

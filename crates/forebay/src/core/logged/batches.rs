@@ -8,6 +8,12 @@
 //! its file, so it serves every sync of the file that was asked for before.
 //!
 //! A file whose page is being copied into comes again once the copy has ended.
+//!
+//! - `all_or_none`: batches of atomic writes. `upkeep`: room in the ring, promises, and what follows a
+//!   failed write.
+
+pub(super) mod all_or_none;
+mod upkeep;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -16,24 +22,20 @@ use std::task::{Wake, Waker};
 
 use forebay_cache::limits::PAGE;
 use forebay_cache::{Loggable, LoggedPage};
-use forebay_log::{BLOCK, Batch, FileId, Point, Wall, record};
+use forebay_log::{BLOCK, Batch, FileId, Point, record};
 
+use super::asked::Asked;
 use super::logging::Live;
 use super::reserving::allocate_for_record;
 use super::{IntentLog, Work};
-use crate::core::context::senders::Message;
-use crate::core::error::{Error, ErrorKind};
 use crate::core::inode::Inode;
 use crate::core::inode::change::Changing;
 use crate::core::intent_log::file::LogFile;
 use crate::core::intent_log::marks::promise_of;
 use crate::core::lease::holds_lease;
-use crate::core::logged::bounds::{
-    LOG_BATCH_BLOCKS, LOG_FILE_TIME, LOG_PAGES, LOG_PROMISE, LOG_PROMISE_LEFT,
-};
+use crate::core::logged::bounds::{LOG_BATCH_BLOCKS, LOG_FILE_TIME, LOG_PAGES, LOG_PROMISE};
 use crate::core::shared::Shared;
 use crate::core::stats::Counters;
-use crate::platform::clock;
 
 /// The thread that writes batches.
 pub(crate) struct Writer {
@@ -45,6 +47,8 @@ pub(crate) struct Writer {
     points: VecDeque<Point>,
     /// Whether a write has failed, which was reported.
     has_failed: bool,
+    /// Atomic writes of a batch that failed: in the log or not.
+    uncertain: Vec<Arc<Asked>>,
 }
 
 /// Result of taking a file into a batch.
@@ -70,7 +74,8 @@ impl Writer {
     pub(crate) fn new(shared: &Arc<Shared>, log: &Arc<IntentLog>, file: LogFile) -> Self {
         let points = [file.ring().next()].into();
         let (shared, log) = (Arc::clone(shared), Arc::clone(log));
-        Self { shared, log, file, batch: Batch::new(), points, has_failed: false }
+        let (batch, uncertain) = (Batch::new(), Vec::new());
+        Self { shared, log, file, batch, points, has_failed: false, uncertain }
     }
 
     /// Runs until the log ends.
@@ -78,6 +83,7 @@ impl Writer {
         loop {
             match self.log.wait_for_work() {
                 Work::Files(files) => self.write(files),
+                Work::Atomic(asked) => self.write_atomic(asked),
                 Work::Look => self.look(),
                 Work::End => return self.end(),
             }
@@ -146,6 +152,11 @@ impl Writer {
             return Took::Nothing;
         }
         let inode = Arc::clone(file.inode());
+        if file.logging.is_pending() {
+            // Its end wakes it.
+            self.wait_for_turn(file, &inode);
+            return Took::Nothing;
+        }
         let may_log = self.log.may_log(file)
             && holds_lease(&inode, file)
             && file.logging.live_bytes() < most_bytes(&inode);
@@ -164,8 +175,7 @@ impl Writer {
             }
             (Loggable::Busy, Some(_)) => {
                 // The end of the copy wakes it.
-                let again = Again { log: Arc::downgrade(&self.log), inode: Arc::downgrade(&inode) };
-                file.service.wait_for_turn(Waker::from(Arc::new(again)));
+                self.wait_for_turn(file, &inode);
                 Took::Nothing
             }
             _ => {
@@ -174,6 +184,11 @@ impl Writer {
                 Took::Nothing
             }
         }
+    }
+
+    fn wait_for_turn(&self, file: &mut Changing<'_>, inode: &Arc<Inode>) {
+        let again = Again { log: Arc::downgrade(&self.log), inode: Arc::downgrade(inode) };
+        file.service.wait_for_turn(Waker::from(Arc::new(again)));
     }
 
     fn take_pages(
@@ -229,102 +244,6 @@ impl Writer {
         file.logging.take_record(Some(Live { sequence, bytes }));
         Counters::add(&self.log.numbers.bytes, bytes);
         Took::Record
-    }
-
-    /// Frees the blocks of dead records if they are worth the write of a head.
-    fn make_room(&mut self) {
-        if self.has_failed {
-            return self.restart();
-        }
-        let next = self.file.ring().next();
-        let first = self.log.first_live().unwrap_or(next.sequence);
-        while self.points.len() > 1 && self.points[1].sequence <= first {
-            self.points.pop_front();
-        }
-        let start = self.points[0];
-        let freed = start.position - self.file.ring().start().position;
-        let ring = self.file.ring();
-        if freed == 0 || freed * 8 < ring.blocks() && ring.used() * 2 < ring.blocks() {
-            return;
-        }
-        let promise = promise_of(LOG_PROMISE);
-        self.advance(start, promise);
-    }
-
-    fn advance(&mut self, start: Point, promise: Wall) {
-        match self.file.advance(start, promise) {
-            Ok(()) => self.note_ring(),
-            Err(error) => self.fail(&error),
-        }
-    }
-
-    /// Makes a log whose write has failed usable again, once no record is live.
-    fn restart(&mut self) {
-        if self.log.first_live().is_some() {
-            return;
-        }
-        let (end, promise) = (self.file.ring().next(), promise_of(LOG_PROMISE));
-        match self.file.restart(end, promise) {
-            Ok(()) => {
-                self.points = [self.file.ring().next()].into();
-                self.has_failed = false;
-                self.note_ring();
-            }
-            Err(error) => tracing::warn!(%error, "could not empty the intent log"),
-        }
-    }
-
-    fn look(&mut self) {
-        self.make_room();
-        if self.is_promise_due() {
-            let (start, promise) = (self.file.ring().start(), promise_of(LOG_PROMISE));
-            self.advance(start, promise);
-        }
-        if self.is_promise_due() {
-            self.log.promise_in_marks(&self.shared);
-        }
-    }
-
-    /// Returns whether a new promise is needed.
-    fn is_promise_due(&self) -> bool {
-        let left = self.file.promise().0 - clock::wall();
-        left < LOG_PROMISE_LEFT.as_nanos() as i64 && self.log.first_live().is_some()
-    }
-
-    fn note_ring(&self) {
-        let was_over = !self.log.is_promised();
-        self.log.note_ring(&self.file, self.has_failed);
-        if was_over && self.log.first_live().is_some() {
-            // They may hold writes back.
-            self.shared.send(Message::Look);
-        }
-    }
-
-    /// Leaves an empty log behind if no record is live.
-    fn end(mut self) {
-        if self.log.first_live().is_none() {
-            let (end, promise) = (self.file.ring().next(), promise_of(LOG_PROMISE));
-            let is_empty = self.file.ring().used() == 0 && !self.file.is_uncertain();
-            let ended = if is_empty { Ok(()) } else { self.file.restart(end, promise) };
-            if let Err(error) = ended {
-                tracing::warn!(%error, "could not empty the intent log; its records are dead");
-            }
-        }
-    }
-
-    /// Lets nothing be logged before all files are emptied and the log is restarted.
-    fn fail(&mut self, error: &std::io::Error) {
-        let is_reported = std::mem::replace(&mut self.has_failed, true);
-        self.note_ring();
-        if !is_reported {
-            let cause = error.raw_os_error().map_or_else(
-                || std::io::Error::other(error.to_string()),
-                std::io::Error::from_raw_os_error,
-            );
-            let what = "could not write the intent log; syncs write and flush their files instead";
-            let error = Error::new(ErrorKind::at_device(&cause), what).at_path(self.file.path());
-            self.shared.report(&error.because(cause));
-        }
     }
 }
 

@@ -43,6 +43,9 @@ pub(crate) const LOG_PAUSE: Duration = Duration::from_millis(10);
 /// Time after which a lease is released although the mark of the file could not be flushed.
 pub(crate) const LOG_SAVE: Duration = Duration::from_millis(50);
 
+/// Attempts of an atomic write whose files or log are busy, with such pauses.
+pub(crate) const ATOMIC_TRIES: u32 = 2000;
+
 /// Pause after an emptying that failed, or a log that cannot be written.
 pub(crate) const LOG_RETRY: Duration = Duration::from_secs(1);
 

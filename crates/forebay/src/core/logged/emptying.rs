@@ -96,7 +96,7 @@ fn begin(shared: &Arc<Shared>, log: &IntentLog, inode: &Arc<Inode>) -> Option<(E
     let begun = is_there.then(|| {
         inode.change(shared, &mut after, |file| {
             let is_due = file.logging.is_emptying_asked() || file.logging.is_live();
-            if file.logging.is_emptying() || !is_due {
+            if file.logging.is_emptying() || !is_due || file.logging.is_pending() {
                 return None;
             }
             let emptying = file.logging.begin_emptying(log.next_sequence());
@@ -183,6 +183,7 @@ fn end(
         ),
     }
     let has_failed = result.is_err();
+    let mut is_left = has_failed;
     let breaks = inode.catch(|| {
         shared.change(inode, |file| {
             let before = file.logging.first_live();
@@ -191,6 +192,7 @@ fn end(
             if !has_failed && !file.logging.is_live() {
                 file.cache.end_records();
             }
+            is_left |= file.logging.is_uncertain();
             end_waits(file);
             // It may be closed, or its lease released.
             file.look();
@@ -198,7 +200,7 @@ fn end(
             deadline.map(|deadline| (deadline, file.cache.poisoned().is_some()))
         })
     });
-    if let Some((deadline, is_poisoned)) = breaks.flatten().filter(|_| has_failed) {
+    if let Some((deadline, is_poisoned)) = breaks.flatten().filter(|_| is_left) {
         if is_poisoned || clock::instant() >= deadline {
             save_only(shared, log, inode);
         } else {

@@ -11,11 +11,16 @@
 //! sync was asked for holds every byte that was accepted before, so a replay of it makes no byte
 //! of that sync older.
 
+mod unpublished;
+mod waits;
+
 use std::collections::VecDeque;
 use std::task::Waker;
 
 use forebay_block::Errno;
 use forebay_log::{Counts, FileId, Mark, Wall};
+
+use self::unpublished::Unpublished;
 
 /// Relation of a file to the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -98,6 +103,9 @@ struct Parts {
     logged: u64,
     refused: u64,
     is_queued: bool,
+    unpublished: Option<Unpublished>,
+    /// The file is at least as long after a replay.
+    known_end: u64,
     /// Numbers of emptyings: begun and ended; and the error of the last one.
     begun: u64,
     ended: u64,
@@ -188,7 +196,10 @@ impl Logging {
     /// Returns whether syncs may be logged, as far as this part is concerned.
     pub(crate) fn may_log(&self) -> bool {
         let may = |parts: &Parts| {
-            parts.stage == Stage::Marked && parts.holds == 0 && parts.failure.is_none()
+            parts.stage == Stage::Marked
+                && parts.holds == 0
+                && parts.failure.is_none()
+                && !parts.is_uncertain()
         };
         self.0.as_ref().is_some_and(|parts| may(parts))
     }
@@ -200,7 +211,9 @@ impl Logging {
 
     /// Keeps the file from being logged until [`Logging::end_hold`].
     pub(crate) fn hold(&mut self) {
-        self.parts().holds += 1;
+        let parts = self.parts();
+        parts.holds += 1;
+        parts.known_end = 0;
     }
 
     pub(crate) fn end_hold(&mut self) {
@@ -234,10 +247,8 @@ impl Logging {
         let parts = self.parts();
         assert!(parts.taken <= parts.logged.max(parts.refused), "a file is in a batch twice");
         if let Some(record) = record {
-            let last = parts.live.back().map_or(0, |live| live.sequence);
-            assert!(record.sequence > last, "a mark could not tell two records apart");
-            parts.live.push_back(record);
-            parts.live_bytes += record.bytes;
+            assert!(parts.unpublished.is_none(), "a replay would put older bytes over it");
+            parts.push_live(record);
         }
         parts.taken = parts.asked;
     }
@@ -286,7 +297,8 @@ impl Logging {
             Some(Mark { counts: Counts::From(first), .. }) => first,
             _ => 0,
         };
-        let counts_from = parts.live.back().map_or(next, |live| live.sequence + 1).max(marked);
+        let behind = parts.live.back().map_or(next, |live| live.sequence + 1);
+        let counts_from = parts.first_unpublished().unwrap_or(behind).max(marked);
         Emptying { counts_from, marks: parts.stage == Stage::Marking }
     }
 
@@ -299,7 +311,8 @@ impl Logging {
         let parts = self.parts();
         assert!(parts.begun > parts.ended, "an emptying ends once");
         parts.ended = parts.begun;
-        parts.failure = result.as_ref().err().copied();
+        let is_uncertain = parts.is_uncertain().then_some(Errno::IO);
+        parts.failure = result.as_ref().err().copied().or(is_uncertain);
         let is_done = result.is_ok();
         if let Ok(Some(name)) = result {
             parts.name = Some(name);
@@ -327,62 +340,17 @@ impl Logging {
         let parts = self.parts();
         parts.live.clear();
         parts.live_bytes = 0;
+        parts.unpublished = None;
         parts.stage = Stage::Never;
         first
     }
-
-    // Waits
-
-    /// Returns the end of a wait, or registers the caller. The second value is a waker to drop
-    /// without the lock.
-    pub(crate) fn poll(&mut self, awaited: Awaited, waker: Waker) -> (Option<Outcome>, Waker) {
-        let parts = self.parts();
-        if let Some(outcome) = parts.outcome(awaited) {
-            return (Some(outcome), waker);
-        }
-        let same = |(other, before): &&mut (Awaited, Waker)| {
-            *other == awaited && (is_own(awaited) || before.will_wake(&waker))
-        };
-        if let Some((_, before)) = parts.waiters.iter_mut().find(|waiter| same(waiter)) {
-            return (None, std::mem::replace(before, waker));
-        }
-        parts.waiters.push((awaited, waker));
-        (None, Waker::noop().clone())
-    }
-
-    /// Moves the wakers of callers whose wait has ended to `wakers`.
-    pub(crate) fn take_ended(&mut self, wakers: &mut Vec<Waker>) {
-        let Some(parts) = &mut self.0 else { return };
-        let waiters = std::mem::take(&mut parts.waiters);
-        for (awaited, waker) in waiters {
-            match parts.outcome(awaited) {
-                Some(_) => wakers.push(waker),
-                None => parts.waiters.push((awaited, waker)),
-            }
-        }
-    }
-
-    /// Returns the wakers of all callers, because their waits will not end.
-    pub(crate) fn take_waiters(&mut self) -> Vec<Waker> {
-        let waiters = self.0.as_mut().map(|parts| std::mem::take(&mut parts.waiters));
-        waiters.into_iter().flatten().map(|(_, waker)| waker).collect()
-    }
-}
-
-/// Returns whether one caller alone waits for this.
-fn is_own(awaited: Awaited) -> bool {
-    matches!(awaited, Awaited::Record(_))
 }
 
 impl Parts {
-    fn outcome(&self, awaited: Awaited) -> Option<Outcome> {
-        match awaited {
-            Awaited::Record(number) if number <= self.logged => Some(Outcome::Logged),
-            Awaited::Record(number) if number <= self.refused => Some(Outcome::Refused),
-            Awaited::Emptying(number) if number <= self.ended => {
-                Some(self.failure.map_or(Outcome::Emptied, Outcome::NotEmptied))
-            }
-            _ => None,
-        }
+    fn push_live(&mut self, record: Live) {
+        let last = self.live.back().map_or(0, |live| live.sequence);
+        assert!(record.sequence > last, "a mark could not tell two records apart");
+        self.live.push_back(record);
+        self.live_bytes += record.bytes;
     }
 }

@@ -13,6 +13,7 @@
 //! waits for neither of them, and a caller of a sync may wait for both. The emptying thread waits
 //! for contexts, as a caller of a sync does.
 //!
+//! - [`atomic`]: writes of several files, all or none. `asked`: such a call.
 //! - [`logging`]: the part of a file. The page of [`logging::Logging`] has the rules.
 //! - [`route`]: the way of a sync. `batches`: group commit. `emptying`: files are brought into
 //!   place. `promises`: marks of files. `open`: the log at the start of the engine. `both_threads`:
@@ -20,6 +21,8 @@
 //!
 //! The format, the file and the recovery are in `intent_log` and in the crate `forebay-log`.
 
+mod asked;
+pub(crate) mod atomic;
 pub(crate) mod batches;
 pub(crate) mod both_threads;
 pub(crate) mod bounds;
@@ -38,6 +41,7 @@ use std::time::{Duration, Instant};
 
 use forebay_log::{BLOCK, LogId, Wall};
 
+use self::asked::Asked;
 use self::logging::Logging;
 use self::queues::{LiveFile, Queues};
 use crate::core::base::{LogUse, OpenLog};
@@ -94,6 +98,8 @@ pub(crate) struct Numbers {
 enum Work {
     /// Files with syncs that wait.
     Files(Vec<Arc<Inode>>),
+    /// Atomic writes.
+    Atomic(Vec<Arc<Asked>>),
     /// Space may be free, the promise nears its end, or a failed log may be empty.
     Look,
     End,
@@ -316,7 +322,14 @@ impl IntentLog {
     fn wait_for_work(&self) -> Work {
         let mut queues = self.queues.lock();
         loop {
+            let is_atomic =
+                !queues.atomic.is_empty() && (queues.is_atomic_next || queues.to_log.is_empty());
+            if is_atomic {
+                queues.is_atomic_next = false;
+                return Work::Atomic(std::mem::take(&mut queues.atomic));
+            }
             if !queues.to_log.is_empty() {
+                queues.is_atomic_next = true;
                 return Work::Files(std::mem::take(&mut queues.to_log));
             }
             if std::mem::take(&mut queues.is_look_due) {

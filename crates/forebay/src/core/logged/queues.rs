@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::asked::Asked;
 use super::bounds::{LOG_EMPTY_AFTER, LOG_EMPTY_FILES, LOG_EMPTY_GROWN_AFTER, LOG_RETRY};
 use crate::core::inode::Inode;
 use crate::platform::clock;
@@ -13,6 +14,10 @@ use crate::platform::clock;
 pub(super) struct Queues {
     /// Files with syncs that wait for a record, in order of arrival.
     pub(super) to_log: Vec<Arc<Inode>>,
+    /// Atomic writes that wait for a batch, in order of arrival.
+    pub(super) atomic: Vec<Arc<Asked>>,
+    /// The last batch was one of syncs: an atomic write is next.
+    pub(super) is_atomic_next: bool,
     /// Files to empty for a caller, in order of arrival.
     pub(super) to_empty: VecDeque<Arc<Inode>>,
     /// Files with live records, by the oldest one and their number.

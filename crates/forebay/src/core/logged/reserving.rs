@@ -55,6 +55,22 @@ pub(super) fn allocate_for_record(shared: &Shared, inode: &Arc<Inode>) -> io::Re
     Ok(())
 }
 
+/// Allocates space for ranges of a file. Blocks.
+///
+/// # Errors
+/// The error of the file system.
+pub(super) fn allocate_ranges(
+    shared: &Shared,
+    inode: &Arc<Inode>,
+    ranges: &[Range<u64>],
+) -> io::Result<()> {
+    let _allocated = wait::drive(begin_allocating(shared, inode));
+    ranges.iter().try_for_each(|range| {
+        let pages = range.start / PAGE * PAGE..range.end.next_multiple_of(PAGE);
+        allocate(inode, &pages, range.end)
+    })
+}
+
 fn allocate(inode: &Inode, bytes: &Range<u64>, end: u64) -> io::Result<()> {
     allocate_now(inode, bytes, bytes.end.min(end))
 }

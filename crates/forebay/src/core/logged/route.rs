@@ -231,6 +231,9 @@ impl Future for Emptied {
 fn not_emptied(inode: &Inode, errno: Errno) -> Error {
     // The error of the file itself says more.
     let mut state = inode.lock();
+    if state.logging.is_uncertain() {
+        return Error::uncertain(&inode.path);
+    }
     if let Some(errno) = state.cache.poisoned() {
         let _ = state.cache.take_unreported_flush();
         return inode.failure(forebay_cache::Failure::Flush(errno));

@@ -4,6 +4,8 @@ use std::future::poll_fn;
 use std::io::IoSliceMut;
 use std::task::Poll;
 
+use forebay_cache::Caching;
+
 use crate::core::direct::plug::plugged_no_more;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::File;
@@ -64,6 +66,14 @@ impl File {
         self.may_read()?;
         let reading = self.start_read(buffer.len(), offset);
         self.read_on(reading, buffer, offset, 0).await
+    }
+
+    /// Brings the page at an offset into memory, also of a handle that may not be read.
+    pub(crate) async fn bring(&self, offset: u64) -> Result<()> {
+        let reading = start_read(&self.inode, &self.shared, offset..offset + 1, Caching::Cached);
+        let mut byte = [0];
+        let mut slices = [IoSliceMut::new(&mut byte)];
+        self.read_on(reading, SlicesMut::new(&mut slices), offset, 0).await.map(drop)
     }
 
     /// Checks whether this handle may be read.

@@ -3,12 +3,13 @@
 
 mod common;
 
-use common::{assert_marks, run_one, swarm};
+use common::{assert_marks, each, run_one, swarm};
 use std::time::Duration;
 
 use forebay_sim::Plan;
 use forebay_sim::run::new_pages::lost_pages;
 use forebay_sim::run::unwritable::{Unwritable, syncs, wait_for_lease};
+use forebay_sim::run::whole;
 
 /// After a loss of power at any moment the files have, with the records of the log, all bytes that
 /// a sync has acknowledged, and no older ones.
@@ -110,4 +111,12 @@ fn contract_26_syncs_fail_if_neither_the_log_nor_the_mark_can_be_written() {
 fn contract_06_a_lease_is_released_though_no_flush_ends_well() {
     let waited = wait_for_lease();
     assert!(waited < Duration::from_secs(1), "another program waited {waited:?}");
+}
+
+/// After a loss of power at any moment all ranges of an atomic write are found, or none.
+#[test]
+fn contract_27_all_ranges_of_an_atomic_write_are_found_or_none() {
+    let marks = each("contract_27_all_ranges", 60, whole::run);
+    let places = ["atomic write", "unknown", "sync beside", "power cut", "recovered"];
+    assert_marks(&marks, &places);
 }

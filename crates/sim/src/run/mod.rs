@@ -42,6 +42,7 @@ pub mod stall;
 pub mod together;
 pub mod unwritable;
 mod visitors;
+pub mod whole;
 
 use std::rc::Rc;
 use std::time::Duration;

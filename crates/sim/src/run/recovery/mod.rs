@@ -275,7 +275,8 @@ fn bytewise(mut ledger: Ledger) -> Ledger {
 }
 
 /// The file as the kernel has it.
-fn survivor_of(path: &Path) -> Survivor {
+pub(super) fn survivor_of(path: impl AsRef<Path>) -> Survivor {
+    let path = path.as_ref();
     if machine::identity(path).is_none() {
         return Survivor { exists: false, size: 0, sectors: Vec::new() };
     }

@@ -115,6 +115,13 @@ pub fn set_bad(path: impl AsRef<Path>, pages: Range<u64>) {
     });
 }
 
+/// As [`set_bad`], if there is such a file.
+pub fn set_bad_if_there(path: impl AsRef<Path>, pages: Range<u64>) {
+    if identity(&path).is_some() {
+        set_bad(path, pages);
+    }
+}
+
 /// Removes a name.
 ///
 /// # Errors

@@ -15,6 +15,7 @@ import time
 
 from .judge import Failed, Skip
 from .programs import TOP
+from .scratch import SERVERS
 
 STARTS_WITHIN = 20
 ENDS_WITHIN = 120
@@ -213,9 +214,9 @@ def adopt_orphans():
 
 
 def sweep(but):
-    """Kills and reaps all children of this process, but for one process."""
+    """Kills and reaps all children of this process, but for one process and disks."""
     for pid in children(os.getpid()):
-        if pid != but:
+        if pid != but and pid not in SERVERS:
             try:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)

@@ -3,25 +3,32 @@
 import os
 import subprocess
 
-from .programs import CACHE, need, run
+from .judge import Skip
+from .programs import CACHE, TOP, need, run
 
 MAKE = {"ext4": ("mkfs.ext4", "e2fsprogs", ["-q", "-F"]),
         "xfs": ("mkfs.xfs", "xfsprogs", ["-q", "-f"])}
+
+# Processes that serve disks that charge.
+SERVERS = set()
 
 
 class Scratch:
     """A mounted file system in a sparse image."""
 
-    def __init__(self, kind, point, bytes_=6 << 30):
+    def __init__(self, kind, point, bytes_=6 << 30, charges=None):
         program, package, options = MAKE[kind]
-        self.kind, self.point, self.device = kind, point, None
+        self.kind, self.point, self.device, self.server = kind, point, None, None
         os.makedirs(CACHE, exist_ok=True)
         self.image = os.path.join(CACHE, f"scratch-{os.getpid()}-{kind}.img")
         try:
-            with open(self.image, "wb") as file:
-                file.truncate(bytes_)
-            found = run("losetup", "--direct-io=on", "--find", "--show", self.image)
-            self.device = found.split()[-1]
+            if charges:
+                self.serve(f"{kind},size={bytes_ >> 30}g,{charges}")
+            else:
+                with open(self.image, "wb") as file:
+                    file.truncate(bytes_)
+                found = run("losetup", "--direct-io=on", "--find", "--show", self.image)
+                self.device = found.split()[-1]
             run(need(program, package), *options, self.device)
             os.makedirs(point, exist_ok=True)
             run("mount", self.device, point)
@@ -29,6 +36,19 @@ class Scratch:
         except BaseException:
             self.remove()
             raise
+
+    def serve(self, spec):
+        """Has a disk that charges for requests and flushes."""
+        path = os.path.join(TOP, "target", "release", "examples", "disk")
+        if not os.path.exists(path):
+            raise Skip(f"no program {path}; build it with: "
+                       "cargo build --release -p forebay-lab --example disk")
+        self.server = subprocess.Popen([path, spec, "--bare"], cwd=CACHE, text=True,
+                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        SERVERS.add(self.server.pid)
+        self.device = self.server.stdout.readline().strip()
+        if not self.device:
+            raise Skip(f"{path} {spec} served no disk")
 
     def remount(self):
         """Unmounts and mounts it again: no page of it stays in memory."""
@@ -50,6 +70,11 @@ class Scratch:
     def remove(self):
         """Removes everything; may be called at any time."""
         subprocess.run(["umount", "-l", self.point], stderr=subprocess.DEVNULL)
+        if self.server:
+            self.server.stdin.close()
+            self.server.wait()
+            SERVERS.discard(self.server.pid)
+            self.server = self.device = None
         if self.device:
             subprocess.run(["losetup", "--detach", self.device], stderr=subprocess.DEVNULL)
             self.device = None

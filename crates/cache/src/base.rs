@@ -1,5 +1,5 @@
-//! A record of the intent log with bytes that are not in the cache yet: the bytes around them, which
-//! the record needs too.
+//! The bytes around those of a write, for a record of the intent log that is written before the
+//! bytes enter the cache.
 
 use std::ops::Range;
 
@@ -52,7 +52,7 @@ impl CachedFile {
         !self.is_allocated(bytes, self.ahead.rewrites_in_place())
     }
 
-    /// Records that a record has bytes of the file, some of which are not in the cache yet.
+    /// Records that the log has a record with bytes that are not in the cache yet.
     pub fn begin_records(&mut self) {
         self.flushes.begin_records();
     }

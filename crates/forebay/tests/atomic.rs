@@ -1,5 +1,5 @@
-//! Atomic writes of several files on real file systems: what a call does, what it refuses, and what
-//! is found after the program is killed, or the power is gone, in the middle of one.
+//! Atomic writes of several files on real file systems: their effect, refusals, and the state after
+//! the program is killed, or the power is gone, in the middle of one.
 //!
 //! `FOREBAY_TEST_KILLS=N` ends a child N times in each way instead of a few.
 

@@ -51,7 +51,7 @@ const DONE: Reason = Reason { what: "end of the recovery", number: 2 };
 /// A range of a caller: file, offset and length.
 type Place = (usize, u64, usize);
 
-/// What a caller has asked for: its generations count from 1.
+/// Generations that a caller has asked for. They count from 1.
 #[derive(Clone, Copy, Default)]
 struct Asked {
     /// The last one that has returned.
@@ -65,7 +65,7 @@ struct Test {
     places: [Vec<Place>; CALLERS],
     /// Where each caller makes a file longer: file and end.
     grows: [(usize, u64); CALLERS],
-    /// The range of the other writes, and what they have asked for.
+    /// The range of the other writes, and their generations.
     beside: Place,
     others: Cell<Asked>,
     /// Nobody else has opened a file: no call may be refused.

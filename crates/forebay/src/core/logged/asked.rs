@@ -34,7 +34,7 @@ pub(super) struct Write {
     pub(super) data: Vec<u8>,
 }
 
-/// What became of it.
+/// Its end.
 #[derive(Debug)]
 pub(super) enum Answer {
     /// The record is durable. Its bytes have to enter the cache.
@@ -47,7 +47,7 @@ pub(super) enum Answer {
     Unknown(Error),
 }
 
-/// What has to be done before another attempt.
+/// A step before another attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Again {
     /// A page has to be in memory: that of this part, at this offset.
@@ -63,7 +63,7 @@ impl Asked {
         Self { parts, answer: Mutex::default() }
     }
 
-    /// Answers the caller, who waits.
+    /// Answers the waiting caller.
     pub(super) fn answer(&self, answer: Answer) {
         let mut state = self.answer.lock();
         let before = state.0.replace(answer);

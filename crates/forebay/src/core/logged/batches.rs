@@ -9,8 +9,8 @@
 //!
 //! A file whose page is being copied into comes again once the copy has ended.
 //!
-//! - `all_or_none`: batches of atomic writes. `upkeep`: room in the ring, promises, and what follows a
-//!   failed write.
+//! - `all_or_none`: batches of atomic writes.
+//! - `upkeep`: room in the ring, promises, and the time after a failed write.
 
 pub(super) mod all_or_none;
 mod upkeep;

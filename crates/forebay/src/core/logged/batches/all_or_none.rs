@@ -197,7 +197,7 @@ impl Writer {
         if !file.cache.is_bare() {
             file.logging.note_end(disk_size);
         } else if part.end() > file.logging.known_end().min(disk_size) {
-            // Which sector has the durable end is not known.
+            // The sector of the durable end is not known.
             return Err(Stop::Again(Again::Empty(number)));
         }
         let ranges = sectors_of(&file.cache, part);

@@ -1,4 +1,4 @@
-//! Room in the ring, promises, and what follows a failed write.
+//! Room in the ring, promises, and the time after a failed write.
 
 use forebay_log::{Point, Wall};
 

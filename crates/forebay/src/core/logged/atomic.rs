@@ -160,8 +160,7 @@ impl Call<'_> {
             }
             Again::Empty(part) => {
                 let inode = &asked.parts[part].inode;
-                let sync = route::sync(self.shared, self.log, inode, TicketKind::FlushAll);
-                wait::block_on(sync)?;
+                wait::block_on(Emptied::ask(self.shared, self.log, inode))?;
             }
             Again::Room => {}
         }

@@ -104,7 +104,7 @@ struct Parts {
     refused: u64,
     is_queued: bool,
     unpublished: Option<Unpublished>,
-    /// The file is at least as long after a replay.
+    /// End of the file that was durable, or 0 after a change past the log.
     known_end: u64,
     /// Numbers of emptyings: begun and ended; and the error of the last one.
     begun: u64,
@@ -211,14 +211,13 @@ impl Logging {
 
     /// Keeps the file from being logged until [`Logging::end_hold`].
     pub(crate) fn hold(&mut self) {
-        let parts = self.parts();
-        parts.holds += 1;
-        parts.known_end = 0;
+        self.parts().holds += 1;
     }
 
     pub(crate) fn end_hold(&mut self) {
         let parts = self.parts();
         parts.holds = parts.holds.checked_sub(1).expect("a hold ends once");
+        parts.known_end = 0;
     }
 
     // Records

@@ -231,15 +231,15 @@ impl Future for Emptied {
 fn not_emptied(inode: &Inode, errno: Errno) -> Error {
     // The error of the file itself says more.
     let mut state = inode.lock();
-    if state.logging.is_uncertain() {
-        return Error::uncertain(&inode.path);
-    }
     if let Some(errno) = state.cache.poisoned() {
         let _ = state.cache.take_unreported_flush();
         return inode.failure(forebay_cache::Failure::Flush(errno));
     }
     if let Some((offset, errno)) = state.cache.failing() {
         return inode.failure(forebay_cache::Failure::Write { offset, errno });
+    }
+    if state.logging.is_uncertain() {
+        return Error::uncertain(&inode.path);
     }
     drop(state);
     let cause = std::io::Error::from_raw_os_error(errno.0);

@@ -92,7 +92,11 @@ impl Writer {
             }
             Err(error) => {
                 for part in taken.iter().flat_map(|call| &call.parts) {
-                    self.change(&part.inode, |file| file.logging.fail_atomic());
+                    self.change(&part.inode, |file| {
+                        file.logging.fail_atomic();
+                        // Syncs may have waited for its end.
+                        file.wake();
+                    });
                 }
                 self.fail(&error);
                 for call in taken {
@@ -196,7 +200,7 @@ impl Writer {
         let disk_size = file.cache.disk_size();
         if !file.cache.is_bare() {
             file.logging.note_end(disk_size);
-        } else if part.end() > file.logging.known_end().min(disk_size) {
+        } else if part.end() > file.logging.known_end() && disk_size != file.logging.known_end() {
             // The sector of the durable end is not known.
             return Err(Stop::Again(Again::Empty(number)));
         }

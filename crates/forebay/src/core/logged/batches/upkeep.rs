@@ -82,7 +82,7 @@ impl Writer {
 
     /// Leaves an empty log behind if no record is live.
     pub(super) fn end(mut self) {
-        if self.log.first_live().is_none() {
+        if self.log.first_live().is_none_or(|first| self.may_exclude(first)) {
             let (end, promise) = (self.file.ring().next(), promise_of(LOG_PROMISE));
             let is_empty = self.file.ring().used() == 0 && !self.file.is_uncertain();
             let ended = if is_empty { Ok(()) } else { self.file.restart(end, promise) };

@@ -60,7 +60,7 @@ impl Logging {
         }
     }
 
-    /// Notes the end that the file has at least after a replay.
+    /// Notes the end that a replay finds, or puts there.
     pub(crate) fn note_end(&mut self, end: u64) {
         self.parts().known_end = end;
     }

@@ -68,6 +68,10 @@ struct Test {
     /// The range of the other writes, and their generations.
     beside: Place,
     others: Cell<Asked>,
+    /// Callers whose calls can no longer succeed.
+    ended: Cell<usize>,
+    /// A flush of a file has failed too often: the log is not used again.
+    is_poisoned: Cell<bool>,
     /// Nobody else has opened a file: no call may be refused.
     is_alone: Cell<bool>,
 }
@@ -99,6 +103,7 @@ pub fn run(seed: u64, tracing: Tracing) -> Result<Marks, Failure> {
         machine::kill(visitor);
         machine::set_bad_if_there(LOG, 0..0);
         machine::set_faults(Faults::NONE);
+        test.go_on();
         machine::kill(process);
         let keep = *random.pick(&[Keep::Nothing, Keep::Everything, Keep::Some]);
         machine::cut_power(machine::survivors(keep, &mut random));
@@ -126,6 +131,8 @@ impl Test {
             grows: [(0, SIZE), (2, HOLE)],
             beside,
             others: Cell::default(),
+            ended: Cell::new(0),
+            is_poisoned: Cell::new(false),
             is_alone: Cell::new(true),
         }
     }
@@ -167,6 +174,7 @@ impl Test {
             writes.push((&files[file], end + grown, &data[..GROWTH as usize]));
             while let Err(error) = engine.atomic(&writes) {
                 if self.is_final(&error) {
+                    self.ended.set(self.ended.get() + 1);
                     return;
                 }
                 world::sleep(Duration::from_millis(random.within(1..20)));
@@ -185,6 +193,7 @@ impl Test {
             ErrorKind::Io => marks::hit("log cannot be written"),
             ErrorKind::Busy => marks::hit("busy"),
             ErrorKind::Poisoned => {
+                self.is_poisoned.set(true);
                 marks::hit("poisoned");
                 return true;
             }
@@ -210,6 +219,11 @@ impl Test {
                 1 => file.write_out(),
                 _ => file.sync_data(),
             };
+            let of_any = files[random.below(3) as usize].sync_data();
+            let of_any = of_any.as_ref().err().or(synced.as_ref().err());
+            if of_any.is_some_and(|error| error.kind() == ErrorKind::Poisoned) {
+                self.is_poisoned.set(true);
+            }
             if written.is_ok() && synced.is_ok() {
                 marks::hit("sync beside");
             }
@@ -258,7 +272,30 @@ impl Test {
         });
     }
 
-    /// Looks at what a loss of power would leave now.
+    /// Waits until every task has made progress: nothing disturbs them any more.
+    fn go_on(&self) {
+        let numbers = || {
+            let callers = self.callers.borrow();
+            let calls: Vec<u64> = callers.iter().map(|caller| caller.acknowledged).collect();
+            (calls, self.others.get().begun)
+        };
+        let (calls, others) = numbers();
+        let is_going = || {
+            let (later, others_later) = numbers();
+            let going = later.iter().zip(&calls).filter(|(later, before)| later > before).count();
+            let is_over = self.is_poisoned.get() || going + self.ended.get() >= CALLERS;
+            is_over && others_later > others + 1
+        };
+        for _ in 0..20_000 {
+            if is_going() {
+                return;
+            }
+            world::sleep(Duration::from_millis(1));
+        }
+        panic!("a task waits forever: {:?} and {others} before, {:?} now", calls, numbers());
+    }
+
+    /// Looks at the state that a loss of power would leave now.
     fn cut(&self, random: &mut Random) {
         let keep = *random.pick(&[Keep::Nothing, Keep::Everything, Keep::Some, Keep::Some]);
         let mut found = machine::survivors(keep, random);

@@ -346,8 +346,9 @@ impl Test {
                 let bytes = get(*place);
                 assert!(
                     bytes.iter().all(|byte| *byte == first),
-                    "contract 27: a part of a call: {place:?} of caller {number} has {bytes:?}, \
-                     others {first}"
+                    "contract 27: a part of a call: {place:?} of caller {number} has{}, \
+                     others {first}",
+                    runs(&bytes)
                 );
             }
             let (file, end) = self.grows[number];
@@ -356,21 +357,22 @@ impl Test {
                 let byte = if old <= generation { byte_of(old) } else { 0 };
                 assert!(
                     bytes.iter().all(|found| *found == byte),
-                    "contract 27: the end of generation {old} of {generation}: {bytes:?}"
+                    "contract 27: the end of generation {old} of {generation}:{}",
+                    runs(&bytes)
                 );
             }
         }
         let tail = found[2].get(TAIL as usize..).unwrap_or(&[]);
         let sector = &tail[..tail.len().min(SECTOR)];
         let is_one = sector.windows(2).all(|pair| pair[0] == pair[1]);
-        assert!(is_one, "contract 3: a mixture of two versions: {sector:?}");
+        assert!(is_one, "contract 3: a mixture of two versions:{}", runs(sector));
         let others = self.others.get();
         if others.acknowledged > 0 {
             let bytes = get(self.beside);
             let is_known = |byte: &u8| {
                 (others.acknowledged..=others.begun).any(|number| byte_of(number) == *byte)
             };
-            assert!(bytes.iter().all(is_known), "contract 24: {others:?}: {bytes:?}");
+            assert!(bytes.iter().all(is_known), "contract 24: {others:?}:{}", runs(&bytes));
         }
     }
 }
@@ -384,6 +386,12 @@ impl std::fmt::Debug for Asked {
 /// The byte of a generation; that of none is zero.
 fn byte_of(generation: u64) -> u8 {
     if generation == 0 { 0 } else { (generation % 250 + 1) as u8 }
+}
+
+/// The bytes, for a message: each with its number.
+fn runs(bytes: &[u8]) -> String {
+    let runs = bytes.chunk_by(|one, other| one == other);
+    runs.map(|run| format!(" {} of {}", run.len(), run[0])).collect()
 }
 
 fn content(found: &Survivor) -> Vec<u8> {

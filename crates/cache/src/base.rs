@@ -31,6 +31,14 @@ impl CachedFile {
             && self.fences.are_down()
     }
 
+    /// Returns whether the durable end is that of the file system, or in records, or not before
+    /// `end`. Else a record that ends there may move an end that nobody knows.
+    #[must_use]
+    pub fn knows_end_for(&self, end: u64) -> bool {
+        let durable = self.flushes.durable_end();
+        !self.is_bare() || durable.is_some_and(|at| at >= end || at == self.sizes.disk_size())
+    }
+
     /// Returns where the bytes of a page are.
     #[must_use]
     pub fn base_of(&self, page: u64) -> Base {

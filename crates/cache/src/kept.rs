@@ -126,7 +126,7 @@ impl CachedFile {
 
     /// A flush is sent. It does not cover writes that end from here on.
     pub(crate) fn begin_flush(&mut self) {
-        self.flushes.begin(self.flights.is_empty());
+        self.flushes.begin(self.flights.is_empty(), self.sizes.disk_size());
         if self.flushes.kept_pages() > 0 {
             for (_, chunk) in self.index.chunks_mut() {
                 chunk.covered |= std::mem::take(&mut chunk.kept);

@@ -53,6 +53,7 @@ impl CachedFile {
         self.drop_clean_in(&(0..u64::MAX), settled);
         // Another program may have given space back meanwhile.
         self.holes.forget();
+        self.flushes.forget_end();
         // Also if a later look has been answered: that one was not made under the lease.
         self.follow_disk_size(disk_size, look, settled);
         self.sizes.own(disk_size);

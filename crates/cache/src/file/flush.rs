@@ -69,6 +69,10 @@ pub(crate) struct Flushes {
     /// A good flush has covered changes without a record while the log had records of the file. A
     /// replay would put older bytes over them.
     is_beside_records: bool,
+    /// End of the file in the file system when the last flush was sent, and when the last good one
+    /// was: it is durable. `None` after a change that may cut the file.
+    sent_end: Option<u64>,
+    durable_end: Option<u64>,
     /// Set from a failed flush until the next good one: writes go through the page cache.
     rewriting: Option<Rewriting>,
     /// Error of the last flush that failed and is repaired. It stays after a good flush if a page
@@ -96,6 +100,8 @@ impl Flushes {
             before: Written::default(),
             has_records: false,
             is_beside_records: false,
+            sent_end: None,
+            durable_end: None,
             rewriting: None,
             error: None,
             rewrites: 0,
@@ -128,6 +134,17 @@ impl Flushes {
     pub(crate) fn note_change(&mut self) {
         self.is_unflushed = true;
         self.note_bare();
+        self.forget_end();
+    }
+
+    /// Records that the file may have been cut.
+    pub(crate) fn forget_end(&mut self) {
+        (self.sent_end, self.durable_end) = (None, None);
+    }
+
+    /// Returns the end of the file that is durable, if that is known.
+    pub(crate) fn durable_end(&self) -> Option<u64> {
+        self.durable_end
     }
 
     /// Records the end of a write of pages, which no flush sent before covers.
@@ -229,9 +246,10 @@ impl Flushes {
     }
 
     /// A flush is sent. It covers what was written before. `is_written`: nothing else is at the
-    /// device.
-    pub(crate) fn begin(&mut self, is_written: bool) {
+    /// device. `end`: the end of the file in the file system.
+    pub(crate) fn begin(&mut self, is_written: bool, end: u64) {
         self.is_unflushed = false;
+        self.sent_end = Some(end);
         let since = std::mem::take(&mut self.since);
         self.before.kept |= since.kept;
         self.before.unkept |= since.unkept;
@@ -243,6 +261,7 @@ impl Flushes {
     /// A flush ended well. `is_rewritten`: no page of an earlier failed flush is unwritten.
     pub(crate) fn end(&mut self, is_rewritten: bool) {
         self.is_beside_records |= self.before.bare && self.has_records;
+        self.durable_end = self.sent_end;
         self.before = Written::default();
         self.rewriting = None;
         if is_rewritten {
@@ -306,14 +325,14 @@ mod tests {
     fn contract_02_a_second_failure_is_repaired_only_after_a_direct_write() {
         let mut flushes = Flushes::new(Entry::Old, false);
         flushes.keep(3);
-        flushes.begin(true);
+        flushes.begin(true, 0);
         assert!(flushes.can_rewrite() && !flushes.is_unflushed());
         flushes.begin_rewrite(Errno::IO);
         assert!(flushes.is_rewriting() && flushes.is_unflushed() && !flushes.can_rewrite());
         flushes.note_direct();
         assert!(flushes.can_rewrite());
         flushes.verify();
-        flushes.begin(true);
+        flushes.begin(true, 0);
         flushes.end(false);
         assert!(!flushes.is_rewriting() && !flushes.is_awaited());
         assert_eq!(flushes.give_up_rewriting(), Some(Errno::IO), "a page is still unwritten");
@@ -324,7 +343,7 @@ mod tests {
     fn contract_02_what_is_not_kept_cannot_be_repaired_until_a_flush_ends_well() {
         let mut flushes = Flushes::new(Entry::Old, true);
         assert!(!flushes.can_rewrite());
-        flushes.begin(true);
+        flushes.begin(true, 0);
         assert!(flushes.lacks_frames(), "the flush has not ended");
         flushes.end(true);
         assert!(flushes.can_rewrite());

@@ -104,7 +104,7 @@ impl Call<'_> {
     /// Has a file get its mark.
     fn mark(&self, inode: &Arc<Inode>) -> Result<()> {
         for _ in 0..ATOMIC_TRIES {
-            // Not with the lock.
+            // The lock is released before the waits.
             let stage = inode.lock().logging.stage();
             match stage {
                 Stage::Marked => return Ok(()),
@@ -140,7 +140,7 @@ impl Call<'_> {
                 return answer;
             }
             if self.shared.is_orphaned() {
-                self.fail(asked);
+                drop(Unpublished { call: self, asked, from: 0 });
                 let what = "the engine ended before the write did; whether the bytes are in the \
                             files after a recovery is unknown";
                 return Err(Error::new(ErrorKind::Unknown, what));
@@ -152,11 +152,7 @@ impl Call<'_> {
     fn prepare(&self, asked: &Asked, again: Again, attempt: u32) -> Result<()> {
         match again {
             Again::Bring(part, offset) => {
-                let inode = &asked.parts[part].inode;
-                let mut files = self.writes.iter().map(|(file, ..)| file);
-                let file = files.find(|file| Arc::ptr_eq(&file.inode, inode));
-                let file = file.expect("each part is of a file of the call");
-                wait::block_on(file.bring(offset))?;
+                wait::block_on(self.file_of(&asked.parts[part]).bring(offset))?;
             }
             Again::Empty(part) => {
                 let inode = &asked.parts[part].inode;
@@ -174,9 +170,7 @@ impl Call<'_> {
     fn publish(&self, asked: &Asked) -> Result<()> {
         let mut left = Unpublished { call: self, asked, from: 0 };
         for (number, part) in asked.parts.iter().enumerate() {
-            let mut files = self.writes.iter().map(|(file, ..)| file);
-            let file = files.find(|file| Arc::ptr_eq(&file.inode, &part.inode));
-            let file = file.expect("each part is of a file of the call");
+            let file = self.file_of(part);
             for write in &part.writes {
                 let data = [IoSlice::new(&write.data)];
                 let (_, result) = wait::drive(file.write_all(Slices::new(&data), write.offset));
@@ -189,26 +183,17 @@ impl Call<'_> {
                         .remedy("close the engine and recover: the write is in all files then")
                 })?;
             }
-            self.end(&part.inode);
+            self.log.change_unpublished(self.shared, &part.inode, |file| file.logging.end_atomic());
             left.from = number + 1;
         }
         Ok(())
     }
 
-    fn end(&self, inode: &Arc<Inode>) {
-        let is_asked = self.shared.change(inode, |file| {
-            let is_asked = file.logging.end_atomic();
-            // Records and emptyings may have waited for this.
-            file.wake();
-            is_asked
-        });
-        if is_asked {
-            self.log.queue_to_empty(inode, false);
-        }
-    }
-
-    fn fail(&self, asked: &Asked) {
-        Unpublished { call: self, asked, from: 0 };
+    /// Returns a handle of the file of a part.
+    fn file_of(&self, part: &Part) -> &File {
+        let mut files = self.writes.iter().map(|(file, ..)| file);
+        let file = files.find(|file| Arc::ptr_eq(&file.inode, &part.inode));
+        file.expect("each part is of a file of the call")
     }
 }
 
@@ -222,17 +207,8 @@ struct Unpublished<'a> {
 impl Drop for Unpublished<'_> {
     fn drop(&mut self) {
         for part in &self.asked.parts[self.from..] {
-            let inode = &part.inode;
-            let asked = inode.catch(|| {
-                self.call.shared.change(inode, |file| {
-                    file.logging.fail_atomic();
-                    file.wake();
-                    file.logging.is_emptying_asked()
-                })
-            });
-            if asked == Some(true) {
-                self.call.log.queue_to_empty(inode, false);
-            }
+            let Call { shared, log, .. } = self.call;
+            log.change_unpublished(shared, &part.inode, |file| file.logging.fail_atomic());
         }
     }
 }

@@ -114,19 +114,16 @@ impl Writer {
         if taken.is_empty() {
             return;
         }
-        let promise = promise_of(LOG_PROMISE);
-        let written = self.file.append(&mut self.batch, promise);
-        self.points.push_back(self.file.ring().next());
-        Counters::add(&self.log.numbers.batches, 1);
+        let written = self.append();
         match &written {
-            Ok(_) => self.note_ring(),
+            Ok(()) => self.note_ring(),
             Err(error) => self.fail(error),
         }
         for inode in taken {
             inode.catch(|| {
                 let is_due = self.shared.change(&inode, |file| {
                     match written {
-                        Ok(_) => file.logging.end_record(),
+                        Ok(()) => file.logging.end_record(),
                         Err(_) => {
                             file.cache.forget_records();
                             file.logging.refuse();
@@ -144,6 +141,14 @@ impl Writer {
                 }
             });
         }
+    }
+
+    /// Writes the batch and makes it durable.
+    fn append(&mut self) -> std::io::Result<()> {
+        let written = self.file.append(&mut self.batch, promise_of(LOG_PROMISE));
+        self.points.push_back(self.file.ring().next());
+        Counters::add(&self.log.numbers.batches, 1);
+        written.map(drop)
     }
 
     /// Copies the new pages of a file into the batch, under its lock.

@@ -47,8 +47,6 @@ struct Job {
     emptying: Emptying,
     /// Identity and path; `None` if the file cannot be logged.
     result: std::result::Result<Option<Name>, Errno>,
-    /// End of the file in front of the last flush.
-    size: u64,
 }
 
 /// Runs the thread until the log ends.
@@ -69,14 +67,12 @@ fn empty(shared: &Arc<Shared>, log: &IntentLog, files: Vec<Arc<Inode>>) {
         let begun = inode.catch(|| begin(shared, log, &inode)).flatten();
         let Some((emptying, flush)) = begun else { continue };
         flushes.push(flush);
-        jobs.push(Job { inode, emptying, result: Ok(None), size: 0 });
+        jobs.push(Job { inode, emptying, result: Ok(None) });
     }
     for (job, flush) in jobs.iter_mut().zip(flushes) {
         let flushed = wait::drive(flush.end_quietly());
         let flushed = flushed.map_err(|error| errno_of(&error));
         job.result = flushed.and_then(|()| mark(shared, log, job));
-        let size = job.inode.catch(|| job.inode.lock().cache.disk_size());
-        job.size = size.unwrap_or(0);
     }
     let is_marked = |job: &Job| matches!(job.result, Ok(Some(_)));
     let all: Vec<_> = jobs
@@ -87,7 +83,7 @@ fn empty(shared: &Arc<Shared>, log: &IntentLog, files: Vec<Arc<Inode>>) {
         let flushed = flush.map_or(Ok(()), |flush| wait::drive(flush.end_quietly()));
         let flushed = flushed.map_err(|error| errno_of(&error));
         let result = job.result.and_then(|name| flushed.map(|()| name));
-        end(shared, log, Job { result, ..job });
+        end(shared, log, &job.inode, job.emptying, result);
     }
 }
 
@@ -171,8 +167,13 @@ impl IntentLog {
     }
 }
 
-fn end(shared: &Arc<Shared>, log: &IntentLog, Job { inode, emptying, result, size }: Job) {
-    let inode = &inode;
+fn end(
+    shared: &Arc<Shared>,
+    log: &IntentLog,
+    inode: &Arc<Inode>,
+    emptying: Emptying,
+    result: std::result::Result<Option<Name>, Errno>,
+) {
     match &result {
         Ok(_) => Counters::add(&log.numbers.emptied, 1),
         Err(errno) => tracing::warn!(
@@ -186,9 +187,6 @@ fn end(shared: &Arc<Shared>, log: &IntentLog, Job { inode, emptying, result, siz
     let breaks = inode.catch(|| {
         shared.change(inode, |file| {
             let before = file.logging.first_live();
-            if !has_failed {
-                file.logging.note_end(size);
-            }
             file.logging.end_emptying(emptying, result);
             log.note_emptied(inode, before, file.logging.first_live());
             if !has_failed && !file.logging.is_live() {

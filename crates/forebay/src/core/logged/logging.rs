@@ -104,8 +104,6 @@ struct Parts {
     refused: u64,
     is_queued: bool,
     unpublished: Option<Unpublished>,
-    /// End of the file that was durable, or 0 after a change past the log.
-    known_end: u64,
     /// Numbers of emptyings: begun and ended; and the error of the last one.
     begun: u64,
     ended: u64,
@@ -217,7 +215,6 @@ impl Logging {
     pub(crate) fn end_hold(&mut self) {
         let parts = self.parts();
         parts.holds = parts.holds.checked_sub(1).expect("a hold ends once");
-        parts.known_end = 0;
     }
 
     // Records

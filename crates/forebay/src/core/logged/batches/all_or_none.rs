@@ -18,17 +18,19 @@ use forebay_cache::{Base, CachedFile, Liberties};
 use forebay_log::replay::SECTOR;
 use forebay_log::{BLOCK, FileId, MAX_BATCH, record};
 
+use super::upkeep::copy_of;
 use super::{Writer, most_bytes};
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::inode::Inode;
 use crate::core::inode::change::Changing;
-use crate::core::intent_log::marks::promise_of;
 use crate::core::lease::holds_lease;
+use crate::core::logged::IntentLog;
 use crate::core::logged::asked::{Again, Answer, Asked, Part};
-use crate::core::logged::bounds::{LOG_BATCH_BLOCKS, LOG_PROMISE};
+use crate::core::logged::bounds::LOG_BATCH_BLOCKS;
 use crate::core::logged::logging::Live;
 use crate::core::logged::reserving::allocate_ranges;
 use crate::core::pool::Pool;
+use crate::core::shared::Shared;
 use crate::core::stats::Counters;
 
 /// A record of a file as it will be.
@@ -73,12 +75,8 @@ impl Writer {
         if taken.is_empty() {
             return;
         }
-        let promise = promise_of(LOG_PROMISE);
-        let written = self.file.append(&mut self.batch, promise);
-        self.points.push_back(self.file.ring().next());
-        Counters::add(&self.log.numbers.batches, 1);
-        match written {
-            Ok(_) => {
+        match self.append() {
+            Ok(()) => {
                 self.note_ring();
                 taken.iter().for_each(|call| call.answer(Answer::Durable));
             }
@@ -92,10 +90,8 @@ impl Writer {
             }
             Err(error) => {
                 for part in taken.iter().flat_map(|call| &call.parts) {
-                    self.change(&part.inode, |file| {
+                    self.log.change_unpublished(&self.shared, &part.inode, |file| {
                         file.logging.fail_atomic();
-                        // Syncs may have waited for its end.
-                        file.wake();
                     });
                 }
                 self.fail(&error);
@@ -197,11 +193,7 @@ impl Writer {
         let Some((id, path)) = file.logging.name().filter(|_| is_possible) else {
             return Err(Stop::Again(Again::Empty(number)));
         };
-        let disk_size = file.cache.disk_size();
-        if !file.cache.is_bare() {
-            file.logging.note_end(disk_size);
-        } else if part.end() > file.logging.known_end() && disk_size != file.logging.known_end() {
-            // The sector of the durable end is not known.
+        if !file.cache.knows_end_for(part.end()) {
             return Err(Stop::Again(Again::Empty(number)));
         }
         let ranges = sectors_of(&file.cache, part);
@@ -214,7 +206,7 @@ impl Writer {
         let data = data.map_err(|page| Stop::Again(Again::Bring(number, page * PAGE)))?;
         let (first, sequence) = (file.logging.first_live(), self.file.ring().next().sequence);
         let size = file.cache.size().max(part.end());
-        if !self.log.note_live(inode, first, sequence, size > disk_size) {
+        if !self.log.note_live(inode, first, sequence, size > file.cache.disk_size()) {
             return Err(Stop::Again(Again::Room));
         }
         file.cache.begin_records();
@@ -230,20 +222,15 @@ impl Writer {
     }
 
     fn remove(&self, inode: &Arc<Inode>) {
-        let asked = self.change(inode, |file| {
+        self.log.change_unpublished(&self.shared, inode, |file| {
             let before = file.logging.first_live();
-            let is_asked = file.logging.remove_atomic();
+            file.logging.remove_atomic();
             self.log.note_emptied(inode, before, file.logging.first_live());
             if !file.logging.is_live() {
                 file.cache.end_records();
             }
             file.look();
-            file.wake();
-            is_asked
         });
-        if asked == Some(true) {
-            self.log.queue_to_empty(inode, false);
-        }
     }
 
     /// Returns whether all live records are those of the failed batch: a head behind it excludes
@@ -260,14 +247,6 @@ impl Writer {
         }
     }
 
-    fn change<T>(
-        &self,
-        inode: &Arc<Inode>,
-        change: impl FnOnce(&mut Changing<'_>) -> T,
-    ) -> Option<T> {
-        inode.catch(|| self.shared.change(inode, change))
-    }
-
     fn failed_earlier(&self) -> Error {
         let what = "the intent log cannot be written; nothing was written";
         Error::new(ErrorKind::Io, what)
@@ -278,13 +257,34 @@ impl Writer {
     fn not_written(&self, error: &std::io::Error) -> Error {
         let what = "could not write the intent log; whether the bytes are in the files after a \
                     crash is unknown";
-        let cause = error
-            .raw_os_error()
-            .map_or_else(|| error.kind().into(), std::io::Error::from_raw_os_error);
-        Error::new(ErrorKind::Unknown, what).at_path(self.file.path()).because(cause).remedy(
-            "the files have their old bytes, and take no more until the log is written again; \
+        Error::new(ErrorKind::Unknown, what)
+            .at_path(self.file.path())
+            .because(copy_of(error))
+            .remedy(
+                "the files have their old bytes, and take no more until the log is written again; \
              then write once more",
-        )
+            )
+    }
+}
+
+impl IntentLog {
+    /// Changes the unpublished record of a file. Records and emptyings that waited for that go on.
+    pub(in crate::core::logged) fn change_unpublished(
+        &self,
+        shared: &Shared,
+        inode: &Arc<Inode>,
+        change: impl FnOnce(&mut Changing<'_>),
+    ) {
+        let asked = inode.catch(|| {
+            shared.change(inode, |file| {
+                change(file);
+                file.wake();
+                file.logging.is_emptying_asked() && !file.logging.is_pending()
+            })
+        });
+        if asked == Some(true) {
+            self.queue_to_empty(inode, false);
+        }
     }
 }
 

@@ -97,13 +97,17 @@ impl Writer {
         let is_reported = std::mem::replace(&mut self.has_failed, true);
         self.note_ring();
         if !is_reported {
-            let cause = error.raw_os_error().map_or_else(
-                || std::io::Error::other(error.to_string()),
-                std::io::Error::from_raw_os_error,
-            );
+            let cause = copy_of(error);
             let what = "could not write the intent log; syncs write and flush their files instead";
             let error = Error::new(ErrorKind::at_device(&cause), what).at_path(self.file.path());
             self.shared.report(&error.because(cause));
         }
     }
+}
+
+/// Returns the same error: each report has its own.
+pub(super) fn copy_of(error: &std::io::Error) -> std::io::Error {
+    error
+        .raw_os_error()
+        .map_or_else(|| std::io::Error::other(error.to_string()), std::io::Error::from_raw_os_error)
 }

@@ -30,17 +30,13 @@ impl Logging {
         parts.unpublished = Some(Unpublished { sequence, is_uncertain: false });
     }
 
-    /// Notes that the bytes of the record are in the cache. Returns whether an emptying was asked
-    /// for meanwhile.
-    pub(crate) fn end_atomic(&mut self) -> bool {
-        let parts = self.parts();
-        parts.unpublished = None;
-        parts.is_emptying_asked
+    /// Notes that the bytes of the record are in the cache.
+    pub(crate) fn end_atomic(&mut self) {
+        self.parts().unpublished = None;
     }
 
-    /// Removes the record, which was not written or is excluded. Returns as
-    /// [`Logging::end_atomic`].
-    pub(crate) fn remove_atomic(&mut self) -> bool {
+    /// Removes the record, which was not written or is excluded.
+    pub(crate) fn remove_atomic(&mut self) {
         let parts = self.parts();
         let sequence = parts.unpublished.map(|record| record.sequence);
         if let Some(last) = parts.live.back().filter(|last| Some(last.sequence) == sequence) {
@@ -50,7 +46,7 @@ impl Logging {
         if parts.is_uncertain() {
             parts.failure = None;
         }
-        self.end_atomic()
+        parts.unpublished = None;
     }
 
     /// Notes that the record may be in the log, or that its bytes cannot enter the cache.
@@ -58,16 +54,6 @@ impl Logging {
         if let Some(record) = &mut self.parts().unpublished {
             record.is_uncertain = true;
         }
-    }
-
-    /// Notes the end that a replay finds, or puts there.
-    pub(crate) fn note_end(&mut self, end: u64) {
-        self.parts().known_end = end;
-    }
-
-    /// Returns the end that was noted last, or 0 after a change past the log.
-    pub(crate) fn known_end(&self) -> u64 {
-        self.0.as_ref().map_or(0, |parts| parts.known_end)
     }
 
     /// Returns whether a record is in the log, or may be, whose bytes are not in the cache.

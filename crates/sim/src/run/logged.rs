@@ -53,9 +53,7 @@ pub(super) fn open(blocks: u64) -> OpenLog {
 
 /// Makes all blocks of the log writable again.
 fn mend() {
-    if machine::identity(LOG).is_some() {
-        machine::set_bad(LOG, 0..0);
-    }
+    machine::set_bad_if_there(LOG, 0..0);
 }
 
 /// Directory for bytes of records that may not be put back.

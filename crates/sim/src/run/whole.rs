@@ -274,7 +274,7 @@ impl Test {
         });
     }
 
-    /// Waits until every task has made progress: nothing disturbs them any more.
+    /// Waits until every task has made progress, after the last disturbance.
     fn go_on(&self) {
         let numbers = || {
             let callers = self.callers.borrow();

@@ -292,7 +292,7 @@ fn survivor_with(bytes: &[u8]) -> Survivor {
     Survivor { exists: true, size: bytes.len() as u64, sectors: sectors.collect() }
 }
 
-fn bytes_of(found: &Survivor) -> Vec<u8> {
+pub(super) fn bytes_of(found: &Survivor) -> Vec<u8> {
     let mut bytes: Vec<u8> =
         found.sectors.iter().flat_map(|sector| *crate::stored::bytes_of(sector)).collect();
     bytes.resize(found.size as usize, 0);

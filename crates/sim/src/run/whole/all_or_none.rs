@@ -1,12 +1,13 @@
 //! The files after a loss of power: all ranges of a call, or none.
 
 use super::{GROWTH, PATHS, Place, TAIL, Test, byte_of};
-use crate::stored::{SECTOR, Survivor, bytes_of};
+use crate::run::recovery::bytes_of;
+use crate::stored::{SECTOR, Survivor};
 
 impl Test {
     /// Compares the files with the calls that have begun and returned.
     pub(super) fn check(&self, found: impl Fn(&str) -> Survivor) {
-        let found = PATHS.map(|path| content(&found(path)));
+        let found = PATHS.map(|path| bytes_of(&found(path)));
         let get = |(file, at, length): Place| {
             let bytes = &found[file];
             (at as usize..at as usize + length)
@@ -63,11 +64,4 @@ impl Test {
 fn runs(bytes: &[u8]) -> String {
     let runs = bytes.chunk_by(|one, other| one == other);
     runs.map(|run| format!(" {} of {}", run.len(), run[0])).collect()
-}
-
-fn content(found: &Survivor) -> Vec<u8> {
-    let mut bytes: Vec<u8> = found.sectors.iter().flat_map(|sector| *bytes_of(sector)).collect();
-    debug_assert!(bytes.len().is_multiple_of(SECTOR), "whole sectors");
-    bytes.resize(found.size as usize, 0);
-    bytes
 }

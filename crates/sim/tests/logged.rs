@@ -54,6 +54,14 @@ fn contract_24_a_recovery_puts_the_newest_acknowledged_bytes_back() {
     assert_marks(&marks, &places);
 }
 
+/// In the run of this seed the engine cannot write a file with records that another program opens.
+/// The bytes that a sync has promised are in the copy that the recovery saves.
+#[test]
+fn contract_24_a_recovery_saves_the_acknowledged_bytes_of_a_file_it_may_not_write() {
+    let seed = 71555;
+    run_one("contract_24_a_recovery_saves", seed, Plan::logged_deaths(seed));
+}
+
 /// In the runs of these seeds a flush of the file fails after the record, so the kernel has a size
 /// that is not durable. The recovery writes the bytes of the record below that size.
 #[test]

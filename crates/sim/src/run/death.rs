@@ -19,6 +19,7 @@ use crate::core::recovery::plan::{Plan as Recovery, plan};
 use crate::core::shared::Shared;
 use crate::platform::{Access, Arena, Create, How, OpenFile, Truncate};
 use crate::random::Random;
+use crate::run::recovery::saved;
 use crate::run::stage::Stage;
 use crate::stored::{Keep, SECTOR, Survivor};
 use crate::world::{self, Reason, machine, memory};
@@ -137,7 +138,8 @@ impl Stage {
         let found = self.survivor_now(number);
         let mut model = self.model.borrow_mut();
         let file = &mut model.files[number];
-        if let Err(wrong) = file.ledger.check(&found) {
+        let restored = file.saved.take().map(|saved| saved::restored(&found, &saved));
+        if let Err(wrong) = file.ledger.check(restored.as_ref().unwrap_or(&found)) {
             panic!("contract 3: after a power cut, file {number}: {wrong}");
         }
         file.ledger = crate::ledger::Ledger::found(&found);
@@ -168,7 +170,9 @@ impl Stage {
         }
         let mut model = self.model.borrow_mut();
         let file = &mut model.files[number];
-        if let Err(wrong) = file.ledger.check(&found) {
+        // The engine could not write the file: its owner has the saved bytes.
+        let restored = file.saved.take().map(|saved| saved::restored(&found, &saved));
+        if let Err(wrong) = file.ledger.check(restored.as_ref().unwrap_or(&found)) {
             panic!("contract 4: after the death of the process, file {number}: {wrong}");
         }
         file.ledger.die(&bytes_of(&found));

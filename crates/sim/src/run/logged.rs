@@ -2,7 +2,7 @@
 //! power.
 
 use std::cell::Cell;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use crate::core::intent_log::recover::{self, Ask, Fate, Recovery};
 use crate::core::logged;
 use crate::marks;
 use crate::random::{PerMille, Random};
+use crate::run::recovery::{SAVED, saved};
 use crate::run::stage::Stage;
 use crate::stored::Keep;
 use crate::world::{self, Reason, machine};
@@ -56,9 +57,6 @@ fn mend() {
     machine::set_bad_if_there(LOG, 0..0);
 }
 
-/// Directory for bytes of records that may not be put back.
-const SAVED: &str = "/saved";
-
 /// The reason of the only fate of records that are not put back. Their acknowledged bytes are
 /// saved.
 const NOT_WRITTEN: &str = "its engine could not write it";
@@ -94,6 +92,7 @@ impl Stage {
         if machine::identity(SAVED).is_none() {
             machine::make_directory(SAVED);
         }
+        let copies = self.saved_copies();
         while random.happens(PerMille(400)) {
             // Interrupted somewhere.
             let (process, is_done) = self.begin_recovery();
@@ -113,6 +112,17 @@ impl Stage {
         while !is_done.get() {
             world::block(RECOVERY, None);
         }
+        // Also by one that was cut.
+        let later = self.saved_copies();
+        let mut model = self.model.borrow_mut();
+        for (file, (before, now)) in model.files.iter_mut().zip(copies.into_iter().zip(later)) {
+            file.saved = now.filter(|now| before.as_ref() != Some(now));
+        }
+    }
+
+    /// Returns the newest saved copy of each file.
+    fn saved_copies(&self) -> Vec<Option<PathBuf>> {
+        self.model.borrow().files.iter().map(|file| saved::newest(&file.path)).collect()
     }
 
     fn begin_recovery(self: &Rc<Self>) -> (world::Process, Rc<Cell<bool>>) {

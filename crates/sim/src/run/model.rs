@@ -25,6 +25,8 @@ pub(super) struct Model {
 /// One file.
 pub(super) struct FileModel {
     pub(super) path: PathBuf,
+    /// Bytes that the last recovery has saved, and not put back.
+    pub(super) saved: Option<PathBuf>,
     pub(super) ledger: Ledger,
     claims: Vec<Claim>,
     pub(super) readings: Vec<Rc<Reading>>,
@@ -91,6 +93,7 @@ impl Model {
     pub(super) fn new(plan: &Plan) -> Self {
         let files = (0..plan.files as usize).map(|number| FileModel {
             path: plan.path(number),
+            saved: None,
             ledger: ledger(plan, number),
             claims: Vec::new(),
             readings: Vec::new(),

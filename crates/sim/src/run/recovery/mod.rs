@@ -6,7 +6,7 @@
 //!   kill or power cut --> other programs --> recovery (cut, with faults, repeated) --> compare
 //! ```
 
-mod saved;
+pub(super) mod saved;
 mod visits;
 mod writer;
 
@@ -28,7 +28,7 @@ use crate::world::machine::{self, MachinePlan, VolumePlan};
 use crate::world::{self, Failure, Process, Reason, Settings};
 
 const DIRECTORY: &str = "/d";
-const SAVED: &str = "/saved";
+pub(super) const SAVED: &str = "/saved";
 const FILES: usize = 4;
 const END: Reason = Reason { what: "end of the work", number: 1 };
 

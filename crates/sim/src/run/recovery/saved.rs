@@ -9,7 +9,7 @@ use crate::stored::Survivor;
 use crate::world::machine;
 
 /// Returns a file as its owner can restore it: with its saved bytes at their offsets.
-pub(super) fn restored(found: &Survivor, saved: &Path) -> Survivor {
+pub(in crate::run) fn restored(found: &Survivor, saved: &Path) -> Survivor {
     let mut bytes = bytes_of(found);
     let copy = content_of(saved);
     let mut listed = saved.as_os_str().to_owned();
@@ -26,7 +26,7 @@ pub(super) fn restored(found: &Survivor, saved: &Path) -> Survivor {
 }
 
 /// Returns the newest saved copy of a file.
-pub(super) fn newest(path: &Path) -> Option<PathBuf> {
+pub(in crate::run) fn newest(path: &Path) -> Option<PathBuf> {
     let inode = machine::identity(path)?.inode.to_string();
     let entries = OpenDirectory::open(Path::new(SAVED)).and_then(|it| it.entries());
     let sequence = |name: &OsStr| {

@@ -57,6 +57,12 @@ impl CachedFile {
         self.flushes.is_bare()
     }
 
+    /// Returns whether the intent log has records of the file that count.
+    #[must_use]
+    pub fn has_records(&self) -> bool {
+        self.flushes.has_records()
+    }
+
     /// Returns whether a sync may be logged, as far as the file is concerned, with at most `most`
     /// pages.
     #[must_use]

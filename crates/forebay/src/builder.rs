@@ -107,7 +107,7 @@ impl Builder {
     /// has 512 MiB, or a 32nd of the free space if that is less, but not below 4 MiB. Syncs are
     /// logged only where a flush of the disk takes 0.2 ms or more, and of files that were synced
     /// before since they were opened. [`File::close`](crate::File::close) and [`Engine::shutdown`]
-    /// bring everything into place. An engine has either an intent log or a keeper.
+    /// bring everything into place.
     #[must_use]
     pub fn intent_log(mut self, directory: impl AsRef<Path>) -> Self {
         self.log = Some((directory.as_ref().to_owned(), LogUse::ByPrice));
@@ -127,7 +127,6 @@ impl Builder {
     /// - `InvalidInput` if a value is out of range; the message names it.
     /// - `Unsupported` if io_uring was required and is missing, forbidden or out of memory.
     /// - `Keeper` if the keeper cannot be started, or is of another version.
-    /// - `Unsupported` for a keeper beside an intent log.
     /// - `Busy`, `Open`, `Unsupported` or `Io` if the intent log cannot be used; the message has
     ///   the reason and a remedy.
     /// - `NotPermitted` if `context_priority` is `Realtime` and the system does not allow it.
@@ -212,19 +211,15 @@ impl Builder {
 
     /// Makes an engine from checked settings. With `on_trial` another keeper still owns the memory.
     fn make(self, arena: Arc<Arena>, on_trial: bool) -> Result<Engine> {
-        if self.keeper.is_some() && self.log.is_some() {
-            let what = "an engine has either an intent log or a keeper";
-            return Err(Error::new(ErrorKind::Unsupported, what)
-                .remedy("leave out Builder::survive or Builder::intent_log"));
-        }
         let log = self.log.map(|(directory, how)| open_log(&directory, how)).transpose()?;
         let settings = self.options;
         let buffers = Buffers::new(settings.buffer_bytes as usize).map_err(failed(format!(
             "could not allocate {} bytes for buffers",
             settings.buffer_bytes
         )))?;
-        let started =
-            self.keeper.map(|keeper| Started::start(keeper, &arena, on_trial)).transpose()?;
+        let of_log = log.as_ref().map(|log| log.file.file());
+        let start = |keeper| Started::start(keeper, &arena, of_log, on_trial);
+        let started = self.keeper.map(start).transpose()?;
         let (keeper, watch) = started.map(Started::split).unzip();
         let parts = Parts {
             arena,

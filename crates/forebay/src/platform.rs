@@ -21,8 +21,8 @@ pub(crate) use forebay_uring::logged::random_bytes;
 pub(crate) use forebay_uring::probe::{jiffy, memory_limit};
 pub(crate) use forebay_uring::{
     Access, AlignedMemory, Alignment, Alive, Arena, Backend, BackendError, Buffers, Coverage,
-    Create, Direct, EntryKind, Extents, FILE_RECORDS, FileRecord, FrameState, Geometry, Header,
-    Home, How, Identity, Inline, Kind, Lasting, LeaseWatch, Lock, Memory, Mode, Named,
+    Create, Direct, EntryKind, Extents, FILE_RECORDS, FileRecord, Flush, FrameState, Geometry,
+    Header, Home, How, Identity, Inline, Kind, Lasting, LeaseWatch, Lock, Memory, Mode, Named,
     OpenDirectory, OpenFile, Opened, Piece, PrivateFile, Replace, Rewrite, Truncate, Waker,
 };
 /// Time in an attribute of a file.

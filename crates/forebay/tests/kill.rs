@@ -2,6 +2,9 @@
 //! there, the file is no longer than it ever was, and the next open gives back space reserved
 //! ahead.
 //!
+//! Also with an intent log, and with a keeper beside it that is killed, too: then the next recovery
+//! of the log has all synced data.
+//!
 //! The child is this program executed again. It reports the number of each step before the step,
 //! and again after each sync that succeeds. The parent makes the same sequence of steps, so it
 //! knows the contents that the file may have.
@@ -19,6 +22,7 @@ use forebay::intent_log::{self, Ask, Fate};
 use forebay::{Engine, ErrorKind, File, Options};
 use forebay_block::random::Random;
 use support::history::{History, SHAPES, Shape, Step, Workload};
+use support::kept::{self, SOON, adopt_orphans};
 use support::load::Syncs;
 use support::mount::{FileSystem, Mount};
 use support::{MIB, eventually, how, knobs, process};
@@ -30,12 +34,18 @@ const CHILD: &str = "child_that_writes_until_it_is_killed";
 struct Said {
     begun: usize,
     synced: usize,
+    keeper: Option<u32>,
+}
+
+#[test]
+fn keeper() {
+    kept::serve();
 }
 
 #[test]
 fn child_that_writes_until_it_is_killed() {
     let Some(task) = process::task() else { return };
-    let [path, seed, shape, dirty_age, syncs] =
+    let [path, seed, shape, dirty_age, syncs, has_keeper] =
         task.split('\n').collect::<Vec<_>>().try_into().unwrap();
     let builder = Engine::builder(Options {
         cache_bytes: Some(24 << 20),
@@ -48,7 +58,14 @@ fn child_that_writes_until_it_is_killed() {
         "Logged" => builder.intent_log_always(Path::new(path).parent().unwrap()),
         _ => builder,
     };
+    let builder = match has_keeper {
+        "true" => builder.survive(kept::keeper()),
+        _ => builder,
+    };
     let engine = builder.build().unwrap();
+    if let Some(keeper) = engine.keeper() {
+        process::report(format_args!("keeper {}", keeper.process.unwrap()));
+    }
     if seed.parse::<u64>().unwrap() % 2 == 1 {
         keep_changing_contexts(&engine);
     }
@@ -86,12 +103,14 @@ fn take(file: &File, step: &Step) -> forebay::Result<()> {
 }
 
 /// Starts a child, kills it after a while, and returns its last reports.
-fn kill_one(path: &Path, seed: u64, shape: usize, syncs: Syncs, random: &mut Random) -> Said {
+fn kill_one(path: &Path, seed: u64, shape: usize, who: Who, random: &mut Random) -> Said {
+    let Who { syncs, has_keeper } = who;
     let age = 1 + random.below(60);
-    let task = format!("{}\n{seed}\n{shape}\n{age}\n{syncs:?}", path.display());
+    let task = format!("{}\n{seed}\n{shape}\n{age}\n{syncs:?}\n{has_keeper}", path.display());
     let mut child = process::start_child(CHILD, &task);
     let output = BufReader::new(child.stdout.take().unwrap());
     let (started, has_started) = std::sync::mpsc::channel();
+    let (of_keeper, keeper) = std::sync::mpsc::channel::<libc::pid_t>();
     let listener = std::thread::spawn(move || {
         let mut said = Said::default();
         // A line cut by the kill has no end, and is not counted.
@@ -99,6 +118,10 @@ fn kill_one(path: &Path, seed: u64, shape: usize, syncs: Syncs, random: &mut Ran
             match process::reported(&line).and_then(|reported| reported.split_once(' ')) {
                 Some(("begun", number)) => said.begun = number.parse().unwrap(),
                 Some(("synced", number)) => said.synced = number.parse().unwrap(),
+                Some(("keeper", number)) => {
+                    said.keeper = Some(number.parse().unwrap());
+                    let _ = of_keeper.send(number.parse().unwrap());
+                }
                 _ => {}
             }
             let _ = started.send(());
@@ -113,9 +136,38 @@ fn kill_one(path: &Path, seed: u64, shape: usize, syncs: Syncs, random: &mut Ran
         child.try_wait().unwrap().is_none(),
         "the child ended by itself, shape {shape}, seed {seed}"
     );
-    child.kill().unwrap();
-    child.wait().unwrap();
+    if let Ok(keeper) = keeper.try_recv() {
+        // Before its program, which may start another one, or later, in the middle of its work.
+        if random.below(2) == 0 {
+            kill_process(keeper);
+            child.kill().unwrap();
+        } else {
+            child.kill().unwrap();
+            std::thread::sleep(Duration::from_micros(random.below(20_000)));
+            kill_process(keeper);
+        }
+        child.wait().unwrap();
+        wait_for_process(keeper);
+    } else {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
     listener.join().unwrap()
+}
+
+fn kill_process(process: libc::pid_t) {
+    // SAFETY: takes numbers. The process was not waited for, so its number is its own.
+    unsafe { libc::kill(process, libc::SIGKILL) };
+}
+
+/// Waits until a keeper is gone. Its program has waited for it, or it is an orphan.
+fn wait_for_process(process: libc::pid_t) {
+    let is_gone = || {
+        // SAFETY: no status is asked for.
+        let waited = unsafe { libc::waitpid(process, std::ptr::null_mut(), libc::WNOHANG) };
+        waited == process || !Path::new(&format!("/proc/{process}")).exists()
+    };
+    assert!(eventually(SOON, is_gone), "keeper {process} has not ended");
 }
 
 /// Contents that the file may have after these reports.
@@ -162,12 +214,26 @@ enum Ahead {
     Some,
 }
 
+/// The program that is killed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Who {
+    syncs: Syncs,
+    /// A keeper is killed, too.
+    has_keeper: bool,
+}
+
+const PLAIN: Who = Who { syncs: Syncs::InPlace, has_keeper: false };
+const LOGGED: Who = Who { syncs: Syncs::Logged, has_keeper: false };
+const WITH_KEEPER: Who = Who { syncs: Syncs::Logged, has_keeper: true };
+
 /// Returns the number of kills: `FOREBAY_TEST_KILLS` if it is set, otherwise `by_default`.
 fn kills(by_default: usize) -> usize {
     support::number("FOREBAY_TEST_KILLS", by_default)
 }
 
-fn kill_many(directory: &Path, times: usize, ahead: Ahead, syncs: Syncs) {
+fn kill_many(directory: &Path, times: usize, ahead: Ahead, who: Who) {
+    adopt_orphans();
+    let syncs = who.syncs;
     let seed = support::seed();
     let mut random = Random::new(seed);
     let engine =
@@ -176,7 +242,7 @@ fn kill_many(directory: &Path, times: usize, ahead: Ahead, syncs: Syncs) {
     for at in 0..times {
         let path = directory.join(format!("file-{at}"));
         let (seed, shape) = (random.draw() >> 1, at % SHAPES.len());
-        let said = kill_one(&path, seed, shape, syncs, &mut random);
+        let said = kill_one(&path, seed, shape, who, &mut random);
         let context = format!("kill {at}, {:?}, seed {seed}, {said:?}", SHAPES[shape]);
         tally.synced += usize::from(said.synced > 0);
         tally.steps += said.begun;
@@ -249,34 +315,48 @@ fn contract_04_and_01_and_09_killed_here() {
     if process::task().is_none() {
         let directory = support::directory();
         // It may be any file system.
-        kill_many(directory.path(), kills(50), Ahead::Some, Syncs::InPlace);
+        kill_many(directory.path(), kills(50), Ahead::Some, PLAIN);
     }
 }
 
 #[test]
 fn contract_04_and_01_and_09_killed_on_xfs() {
     if let Some(mount) = Mount::new("killed_on_xfs", FileSystem::Xfs, 2048 * MIB) {
-        kill_many(&mount.path(), kills(40), Ahead::Some, Syncs::InPlace);
+        kill_many(&mount.path(), kills(40), Ahead::Some, PLAIN);
     }
 }
 
 #[test]
 fn contract_04_and_01_and_09_killed_on_ext4() {
     if let Some(mount) = Mount::new("killed_on_ext4", FileSystem::Ext4, 256 * MIB) {
-        kill_many(&mount.path(), kills(40), Ahead::Nothing, Syncs::InPlace);
+        kill_many(&mount.path(), kills(40), Ahead::Nothing, PLAIN);
     }
 }
 
 #[test]
 fn contract_23_and_24_logged_syncs_killed_on_xfs() {
     if let Some(mount) = Mount::new("logged_killed_on_xfs", FileSystem::Xfs, 2048 * MIB) {
-        kill_many(&mount.path(), kills(30), Ahead::Some, Syncs::Logged);
+        kill_many(&mount.path(), kills(30), Ahead::Some, LOGGED);
     }
 }
 
 #[test]
 fn contract_23_and_24_logged_syncs_killed_on_ext4() {
     if let Some(mount) = Mount::new("logged_killed_on_ext4", FileSystem::Ext4, 512 * MIB) {
-        kill_many(&mount.path(), kills(30), Ahead::Nothing, Syncs::Logged);
+        kill_many(&mount.path(), kills(30), Ahead::Nothing, LOGGED);
+    }
+}
+
+#[test]
+fn contract_25_killed_with_the_keeper_on_xfs() {
+    if let Some(mount) = Mount::new("killed_with_keeper_on_xfs", FileSystem::Xfs, 2048 * MIB) {
+        kill_many(&mount.path(), kills(20), Ahead::Some, WITH_KEEPER);
+    }
+}
+
+#[test]
+fn contract_25_killed_with_the_keeper_on_ext4() {
+    if let Some(mount) = Mount::new("killed_with_keeper_on_ext4", FileSystem::Ext4, 512 * MIB) {
+        kill_many(&mount.path(), kills(20), Ahead::Nothing, WITH_KEEPER);
     }
 }

@@ -3,6 +3,9 @@
 //! every write that had returned, in full. A write that was under way may be there in part, as with
 //! the kernel's own writes. Nothing else is in the file.
 //!
+//! Beside an intent log the threads sync now and then, and such syncs are logged. The keeper brings
+//! all files into place, and a recovery of the log finds nothing to do.
+//!
 //! The child reports its progress in a shared mapping of a file. A report costs one store, and the
 //! file outlives the child.
 //!
@@ -17,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use forebay::intent_log::{self, Ask, Fate};
 use forebay::{Engine, File, Keeper, Options};
 use forebay_block::random::{Random, mix};
 use support::kept::{self, SOON, adopt_orphans, wait_for_orphan};
@@ -42,6 +46,14 @@ enum Death {
     Killed,
     Aborts,
     Faults,
+}
+
+/// Whether the program has an intent log beside its keeper.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Beside {
+    Nothing,
+    /// Its threads sync now and then.
+    Log,
 }
 
 const DEATHS: [Death; 3] = [Death::Killed, Death::Aborts, Death::Faults];
@@ -149,18 +161,22 @@ struct Task {
     directory: PathBuf,
     seed: u64,
     death: Death,
+    beside: Beside,
 }
 
 impl Task {
     fn to_line(&self) -> String {
         let death = DEATHS.iter().position(|death| *death == self.death).unwrap();
-        format!("{}\n{}\n{death}", self.directory.display(), self.seed)
+        let is_logged = u8::from(self.beside == Beside::Log);
+        format!("{}\n{}\n{death}\n{is_logged}", self.directory.display(), self.seed)
     }
 
     fn of(line: &str) -> Self {
-        let [directory, seed, death] = line.split('\n').collect::<Vec<_>>().try_into().unwrap();
+        let [directory, seed, death, is_logged] =
+            line.split('\n').collect::<Vec<_>>().try_into().unwrap();
         let death = DEATHS[death.parse::<usize>().unwrap()];
-        Self { directory: directory.into(), seed: seed.parse().unwrap(), death }
+        let beside = if is_logged == "1" { Beside::Log } else { Beside::Nothing };
+        Self { directory: directory.into(), seed: seed.parse().unwrap(), death, beside }
     }
 
     fn file(&self, number: usize) -> PathBuf {
@@ -173,6 +189,11 @@ impl Task {
 
     fn log(&self) -> PathBuf {
         self.directory.join("log")
+    }
+
+    /// Time until it dies at most, in microseconds. The first syncs of a file are not logged.
+    fn longest(&self) -> u64 {
+        if self.beside == Beside::Log { 400_000 } else { 90_000 }
     }
 
     fn workload(&self, number: usize, length: u64) -> Workload {
@@ -193,16 +214,19 @@ fn child_that_dies() {
     let task = Task::of(&task);
     no_core();
     let mut random = Random::new(task.seed);
-    let engine = Engine::builder(Options {
+    let builder = Engine::builder(Options {
         cache_bytes: Some(24 << 20),
         dirty_bytes: Some(6 << 20),
         background_bytes: Some((1 + random.below(6)) << 20),
         dirty_age: Duration::from_millis(1 + random.below(60)),
         ..Options::default()
     })
-    .survive(Keeper { log: Some(task.log()), ..kept::keeper() })
-    .build()
-    .unwrap();
+    .survive(Keeper { log: Some(task.log()), ..kept::keeper() });
+    let builder = match task.beside {
+        Beside::Log => builder.intent_log_always(&task.directory),
+        Beside::Nothing => builder,
+    };
+    let engine = builder.build().unwrap();
     let reported = Reported::map(&task.progress());
     // Of the last one there is no lease: somebody else has it open.
     let _other = std::fs::File::open(task.file(FILES - 1)).unwrap();
@@ -215,7 +239,7 @@ fn child_that_dies() {
             let (engine, task, reported) = (&engine, &task, &reported);
             scope.spawn(move || write_on(engine, task, number, reported));
         }
-        let moment = Duration::from_micros(random.below(90_000));
+        let moment = Duration::from_micros(random.below(task.longest()));
         match task.death {
             Death::Killed => {}
             Death::Aborts => {
@@ -247,6 +271,9 @@ fn write_on(engine: &Engine, task: &Task, number: usize, reported: &Reported) {
         reported.set(2 * number, workload.number);
         take(&mut file, &workload, &step, &open);
         reported.set(2 * number + 1, workload.number);
+        if task.beside == Beside::Log && workload.number % 8 == 0 {
+            file.sync_data().unwrap();
+        }
     }
 }
 
@@ -266,6 +293,8 @@ struct Tally {
     under_way: usize,
     written: usize,
     marked: usize,
+    /// Batches in intent logs.
+    batches: usize,
 }
 
 /// Whether a file system takes space ahead of a growing file by itself.
@@ -275,7 +304,7 @@ enum Ahead {
     Some,
 }
 
-fn die_many_times(directory: &Path, times: usize, ahead: Ahead) {
+fn die_many_times(directory: &Path, times: usize, ahead: Ahead, beside: Beside) {
     adopt_orphans();
     let seed = support::seed();
     let mut random = Random::new(seed);
@@ -284,17 +313,19 @@ fn die_many_times(directory: &Path, times: usize, ahead: Ahead) {
         let directory = directory.join(format!("death-{at}"));
         std::fs::create_dir(&directory).unwrap();
         let directory = directory.canonicalize().unwrap();
-        let task = Task { directory, seed: random.draw() >> 1, death: DEATHS[at % DEATHS.len()] };
+        let (seed, death) = (random.draw() >> 1, DEATHS[at % DEATHS.len()]);
+        let task = Task { directory, seed, death, beside };
         let context = format!("death {at}, {:?}, seed {}", task.death, task.seed);
         die_once(&task, &mut random, &context, ahead, &mut tally);
         std::fs::remove_dir_all(&task.directory).unwrap();
     }
     let file_system = forebay_uring::probe::file_system(directory).unwrap();
-    let Tally { steps, under_way, written, .. } = tally;
+    let Tally { steps, under_way, written, batches, .. } = tally;
     println!(
         "{file_system}: {times} deaths after {steps} steps, {written} with something left to write, {under_way} steps \
-         under way; no file is wrong"
+         under way, {batches} batches in intent logs; no file is wrong"
     );
+    assert_eq!(batches > 0, beside == Beside::Log, "{tally:?}");
     assert!(tally.written > times / 2, "too few keepers had anything to write: {tally:?}");
 }
 
@@ -309,7 +340,7 @@ fn die_once(task: &Task, random: &mut Random, context: &str, ahead: Ahead, tally
         |line: std::io::Result<String>| process::reported(&line.unwrap()).map(str::to_owned);
     let keeper = lines.find_map(reported).expect("the child starts").parse().unwrap();
     if task.death == Death::Killed {
-        std::thread::sleep(Duration::from_micros(random.below(90_000)));
+        std::thread::sleep(Duration::from_micros(random.below(task.longest())));
         child.kill().unwrap();
     }
     let status = child.wait().unwrap();
@@ -320,8 +351,20 @@ fn die_once(task: &Task, random: &mut Random, context: &str, ahead: Ahead, tally
     let said = kept::said(&task.log());
     assert_eq!(status, 0, "{context}: {said}");
     tally.written += usize::from(said.contains("wrote"));
-    for number in 0..FILES {
-        check_file(task, number, &format!("{context}, file {number}: {said}"), ahead, tally);
+    let check = |tally: &mut Tally| {
+        for number in 0..FILES {
+            check_file(task, number, &format!("{context}, file {number}: {said}"), ahead, tally);
+        }
+    };
+    check(tally);
+    if task.beside == Beside::Log {
+        let recovery = intent_log::recover(&task.directory, &Ask::default()).unwrap();
+        assert!(recovery.is_empty, "{context}: {recovery:?}");
+        let is_done = |fate: &Fate| matches!(fate, Fate::InPlace | Fate::Deleted);
+        let has_left = recovery.files.iter().find(|file| !is_done(&file.fate) || file.bytes > 0);
+        assert!(has_left.is_none(), "{context}: {has_left:?}: {said}");
+        tally.batches += recovery.batches;
+        check(&mut Tally::default());
     }
 }
 
@@ -407,7 +450,7 @@ fn contract_04_and_08_and_09_dead_here() {
     if process::task().is_none() {
         let directory = directory();
         // It may be any file system.
-        die_many_times(directory.path(), deaths(9), Ahead::Some);
+        die_many_times(directory.path(), deaths(9), Ahead::Some, Beside::Nothing);
     }
 }
 
@@ -416,7 +459,7 @@ fn contract_04_and_08_and_09_dead_on_xfs() {
     if process::task().is_none()
         && let Some(mount) = Mount::new("dead_on_xfs", FileSystem::Xfs, 2048 * MIB)
     {
-        die_many_times(&mount.path(), deaths(9), Ahead::Some);
+        die_many_times(&mount.path(), deaths(9), Ahead::Some, Beside::Nothing);
     }
 }
 
@@ -425,6 +468,24 @@ fn contract_04_and_08_and_09_dead_on_ext4() {
     if process::task().is_none()
         && let Some(mount) = Mount::new("dead_on_ext4", FileSystem::Ext4, 256 * MIB)
     {
-        die_many_times(&mount.path(), deaths(9), Ahead::Nothing);
+        die_many_times(&mount.path(), deaths(9), Ahead::Nothing, Beside::Nothing);
+    }
+}
+
+#[test]
+fn contract_25_dead_on_xfs_beside_a_log() {
+    if process::task().is_none()
+        && let Some(mount) = Mount::new("dead_on_xfs_with_log", FileSystem::Xfs, 2048 * MIB)
+    {
+        die_many_times(&mount.path(), deaths(9), Ahead::Some, Beside::Log);
+    }
+}
+
+#[test]
+fn contract_25_dead_on_ext4_beside_a_log() {
+    if process::task().is_none()
+        && let Some(mount) = Mount::new("dead_on_ext4_with_log", FileSystem::Ext4, 512 * MIB)
+    {
+        die_many_times(&mount.path(), deaths(9), Ahead::Nothing, Beside::Log);
     }
 }

@@ -215,7 +215,6 @@ impl Plan {
             ..plan.mix
         };
         let disturbance = Disturbance { crash: PerMille(600), ..plan.disturbance };
-        // A keeper does not know the log.
         let log_blocks = Some(log_blocks);
         Self { mix, disturbance, log_blocks, is_survived: false, ..plan }
     }
@@ -227,6 +226,12 @@ impl Plan {
         let mut random = Random::new(seed ^ 0x6c6f_6764);
         let disturbance = Disturbance { death: PerMille(200), ..plan.disturbance };
         Self { deaths: random.within(1..5) as u32, disturbance, ..plan }
+    }
+
+    /// As [`logged_deaths`](Self::logged_deaths), with a keeper.
+    #[must_use]
+    pub fn logged_kept(seed: u64) -> Self {
+        Self { is_survived: true, ..Self::logged_deaths(seed) }
     }
 
     /// As one of both, with an intent log that cannot be written most of the time.

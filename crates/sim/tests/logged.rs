@@ -54,6 +54,15 @@ fn contract_24_a_recovery_puts_the_newest_acknowledged_bytes_back() {
     assert_marks(&marks, &places);
 }
 
+/// The engine dies, and its keeper brings all files of the log into place, with everything that was
+/// written. The power may be cut meanwhile. No recovery of the log puts older bytes over that.
+#[test]
+fn contract_25_a_keeper_brings_everything_into_place_beside_a_log() {
+    let marks = swarm("contract_25_a_keeper", 150, Plan::logged_kept);
+    let places = ["kept", "keeper cut", "killed", "power cut", "replayed", "logged syncs"];
+    assert_marks(&marks, &places);
+}
+
 /// In the run of this seed the engine cannot write a file with records that another program opens.
 /// The bytes that a sync has promised are in the copy that the recovery saves.
 #[test]

@@ -33,7 +33,7 @@ use crate::header::{FrameState, HEADER_BYTES, Header, HeaderWords};
 use crate::layout::{Extent, FILES_ENTERED, ImageError, Layout, SUPERBLOCK_WORDS};
 use crate::mapping::Mapping;
 use crate::masks::{MASK_BYTES, MaskWords};
-use crate::records::{FileRecord, RECORD_BYTES, RecordWords};
+use crate::records::{FileRecord, Flush, RECORD_BYTES, RecordWords};
 
 /// Bytes of the read-only region of zeroes.
 pub const ZERO_BYTES: usize = 64 << 10;
@@ -359,6 +359,23 @@ impl Arena {
         self.record(number).expect(SHARED_ALONE).interrupt();
     }
 
+    /// Stores the state of the flushes of a file of which the intent log has records.
+    ///
+    /// # Panics
+    /// As [`Arena::enter_file`].
+    pub fn set_file_flush(&self, number: u32, flush: Flush) {
+        self.record(number).expect(SHARED_ALONE).set_flush(flush);
+    }
+
+    /// Stores the number of a record of the intent log whose bytes are in no frame of a file yet;
+    /// `None` once they are.
+    ///
+    /// # Panics
+    /// As [`Arena::enter_file`].
+    pub fn set_file_unpublished(&self, number: u32, sequence: Option<u64>) {
+        self.record(number).expect(SHARED_ALONE).set_unpublished(sequence);
+    }
+
     /// Returns the record of a file, or `None` if it is missing or invalid.
     #[must_use]
     pub fn file(&self, number: u32) -> Option<FileRecord> {
@@ -609,6 +626,8 @@ mod tests {
             size: 4097,
             cut: Some(12),
             interrupted: false,
+            flush: Flush::Well,
+            unpublished: None,
             path: "/log".into(),
         }
     }

@@ -1,10 +1,10 @@
 //! The layout of the arena's memory, and the check of memory that another process filled.
 //!
-//! Version 3, native byte order, every part from a page's boundary on:
+//! Version 4, native byte order, every part from a page's boundary on:
 //!
 //! ```text
 //! 0                superblock, one page: 14 words of 64 bits
-//!                    magic "FOREBAY\x03" as bytes, layout version (3), bytes in a frame (4096), frames,
+//!                    magic "FOREBAY\x04" as bytes, layout version (4), bytes in a frame (4096), frames,
 //!                    offset of the headers, bytes in a header (32), offset of the frames, bytes in all,
 //!                    offset of the records, records, bytes in a record (512), offset of the masks,
 //!                    bytes in a mask (512), 1 + the highest number of a file that was ever entered
@@ -14,8 +14,8 @@
 //! masks_offset     a mask for each frame (masks.rs); in shared memory alone
 //! ```
 //!
-//! Version 2 differs in one word alone: the mark of an interrupted change in a file's record did not
-//! exist and was zero (records.rs). Memory and images of it are read as they are.
+//! Versions 2 and 3 differ in some words of a file's record alone, which did not exist and were zero
+//! (records.rs). Memory and images of them are read as they are.
 //!
 //! Untouched records and masks take no memory. A number of frames has one layout, so every word
 //! found has one right value; each is read once and compared before use.
@@ -34,12 +34,12 @@ use crate::records::{FILE_RECORDS, RECORD_BYTES};
 pub(crate) const HUGE: usize = 2 << 20;
 
 /// Version of this layout.
-pub const LAYOUT_VERSION: u64 = 3;
+pub const LAYOUT_VERSION: u64 = 4;
 
 /// The oldest version that can be read.
 const OLDEST_VERSION: u64 = 2;
 
-const MAGIC: [u8; 8] = *b"FOREBAY\x03";
+const MAGIC: [u8; 8] = *b"FOREBAY\x04";
 const _: () = assert!(MAGIC[7] as u64 == LAYOUT_VERSION, "the magic ends with the version");
 
 pub(crate) const SUPERBLOCK_WORDS: usize = 14;

@@ -116,7 +116,7 @@ pub use offer::{Feature, Offer, Offers};
 pub use open::{Access, Create, How, LEASE_PATIENCE, Opened, Truncate};
 pub use passing::{Channel, Process};
 pub use private::PrivateFile;
-pub use records::{FILE_RECORDS, FileRecord};
+pub use records::{FILE_RECORDS, FileRecord, Flush};
 pub use rewrite::Rewrite;
 pub use ring::Ring;
 pub use setup::SetupError;

@@ -12,12 +12,15 @@
 //! word 4       0, or 1 + the length that the file is being cut to; changes by itself
 //! words 5..60  the path, as it was opened; none where it is longer
 //! word 60      0, or 1 since a panic interrupted a change of the file's state; changes by itself
-//! words 61, 62 zero
-//! word 63      check: a mix of the file's number and all words but 3, 4 and itself, never zero; zero: no record
+//! word 61      the last flush while the intent log has records of the file: 0 ended well, 1 on the way, 2 failed;
+//!              changes by itself
+//! word 62      0, or 1 + the number of a record of the intent log that is in no frame yet; changes by itself
+//! word 63      check: a mix of the file's number and all words but 3, 4, 60 to 62 and itself, never zero; zero: no
+//!              record
 //! ```
 //!
-//! The check takes word 60 as zero. In version 2 of the layout that word was always zero, so its
-//! records check out here and have no mark.
+//! The check takes words 60 to 62 as zero. In version 2 of the layout all of them were always zero,
+//! and in version 3 the last two, so their records check out here.
 //!
 //! The check is stored last, with Release. A record is entered before the first frame of its file
 //! is published and left after the last is retired: only a file's size and cut change in between.
@@ -37,6 +40,18 @@ pub const FILE_RECORDS: u32 = 1 << 16;
 
 /// Maximum of bytes of a path in a record.
 pub const RECORD_PATH_BYTES: usize = PATH_WORDS * 8;
+
+/// State of the flushes of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Flush {
+    /// The last one ended well.
+    #[default]
+    Well,
+    /// One is on the way.
+    OnTheWay,
+    /// One has failed: written pages may be missing in the file.
+    Failed,
+}
 
 /// Record of an open file for another process.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -60,6 +75,10 @@ pub struct FileRecord {
     /// Whether a panic interrupted a change of the file's state. Then its headers and its size may
     /// be half changed, and nothing may be written from them.
     pub interrupted: bool,
+    /// State of the flushes of the file, while the intent log has records of it.
+    pub flush: Flush,
+    /// Number of a record of the intent log whose bytes are in no frame yet.
+    pub unpublished: Option<u64>,
     /// Path that it was opened with, or empty if longer than [`RECORD_PATH_BYTES`].
     pub path: PathBuf,
 }
@@ -75,7 +94,8 @@ pub(crate) struct RecordWords {
     cut: AtomicU64,
     path: [AtomicU64; PATH_WORDS],
     interrupted: AtomicU64,
-    zero: [AtomicU64; 2],
+    flush: AtomicU64,
+    unpublished: AtomicU64,
     check: AtomicU64,
 }
 
@@ -107,13 +127,14 @@ impl RecordWords {
         self.set_size(record.size);
         self.set_cut(record.cut);
         self.interrupted.store(record.interrupted.into(), Ordering::Relaxed);
+        self.set_flush(record.flush);
+        self.set_unpublished(record.unpublished);
         let mut padded = [0; RECORD_PATH_BYTES];
         padded[..path.len()].copy_from_slice(path);
         for (word, bytes) in self.path.iter().zip(padded.chunks_exact(8)) {
             let bytes = bytes.try_into().expect("chunks of eight");
             word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
         }
-        self.zero.iter().for_each(|word| word.store(0, Ordering::Relaxed));
         self.check.store(self.sum(number), Ordering::Release);
     }
 
@@ -133,6 +154,15 @@ impl RecordWords {
     /// Marks the file as interrupted. One store, so a reader sees the record whole.
     pub(crate) fn interrupt(&self) {
         self.interrupted.store(1, Ordering::Release);
+    }
+
+    pub(crate) fn set_flush(&self, flush: Flush) {
+        self.flush.store(flush as u64, Ordering::Release);
+    }
+
+    pub(crate) fn set_unpublished(&self, sequence: Option<u64>) {
+        let word = sequence.map_or(0, |it| it.checked_add(1).expect("no log has so many records"));
+        self.unpublished.store(word, Ordering::Release);
     }
 
     /// Pairs with the Release in `enter`: what checks out was whole.
@@ -166,6 +196,12 @@ impl RecordWords {
             size: self.size.load(Ordering::Acquire),
             cut: self.cut.load(Ordering::Acquire).checked_sub(1),
             interrupted: self.interrupted.load(Ordering::Acquire) != 0,
+            flush: match self.flush.load(Ordering::Acquire) {
+                0 => Flush::Well,
+                1 => Flush::OnTheWay,
+                _ => Flush::Failed,
+            },
+            unpublished: self.unpublished.load(Ordering::Acquire).checked_sub(1),
             path: OsStr::from_bytes(&path).into(),
         })
     }
@@ -174,7 +210,7 @@ impl RecordWords {
         let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
         let words =
             [&self.about, &self.device, &self.inode].into_iter().chain(&self.path).map(load);
-        check_of(number, words.chain([0]).chain(self.zero.iter().map(load)))
+        check_of(number, words.chain([0; 3]))
     }
 }
 
@@ -202,7 +238,8 @@ mod tests {
             cut: zeroes(),
             path: std::array::from_fn(|_| zeroes()),
             interrupted: zeroes(),
-            zero: std::array::from_fn(|_| zeroes()),
+            flush: zeroes(),
+            unpublished: zeroes(),
             check: zeroes(),
         }
     }
@@ -218,6 +255,8 @@ mod tests {
             size: 12_345,
             cut: Some(0),
             interrupted: false,
+            flush: Flush::Well,
+            unpublished: None,
             path: "/a/path of a file".into(),
         }
     }
@@ -285,7 +324,7 @@ mod tests {
         let words = words();
         words.enter(9, &record());
         let checked = [&words.about, &words.device, &words.inode, &words.check];
-        for word in checked.into_iter().chain(&words.path).chain(&words.zero) {
+        for word in checked.into_iter().chain(&words.path) {
             for bit in 0..64 {
                 word.fetch_xor(1 << bit, Ordering::Relaxed);
                 assert_eq!(words.read(9), None, "bit {bit}");

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
     use crate::file::Identity;
     use crate::header::Header;
-    use crate::records::FileRecord;
+    use crate::records::{FileRecord, Flush};
 
     #[test]
     fn what_is_owed_is_in_the_copy() {
@@ -82,6 +82,8 @@ mod tests {
             size: 12_345,
             cut: None,
             interrupted: false,
+            flush: Flush::Well,
+            unpublished: None,
             path: "/file".into(),
         };
         arena.enter_file(77, &record);

@@ -168,6 +168,11 @@ impl Flushes {
         self.has_records = true;
     }
 
+    /// Returns whether the intent log has records of the file.
+    pub(crate) fn has_records(&self) -> bool {
+        self.has_records
+    }
+
     /// Records that the file was emptied: none of its records counts.
     pub(crate) fn end_records(&mut self) {
         self.has_records = false;

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::process::{Child, ExitStatus};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
@@ -31,6 +31,8 @@ use crate::platform::thread::mark_as_ours;
 pub(crate) struct Link {
     keeper: Keeper,
     arena: Arc<Arena>,
+    /// The intent log of the engine: a keeper shares its lock.
+    log: Mutex<Option<OwnedFd>>,
     gone: Gone,
     /// Process id of the engine. A forked child sends nothing.
     home: u32,
@@ -89,6 +91,7 @@ impl Link {
     pub(crate) fn start(
         keeper: Keeper,
         arena: Arc<Arena>,
+        log: Option<OwnedFd>,
         on_trial: bool,
     ) -> Result<(Arc<Self>, Child)> {
         if super::process::is_asked() {
@@ -109,6 +112,7 @@ impl Link {
         let link = Self {
             keeper,
             arena,
+            log: Mutex::new(log),
             gone,
             home: std::process::id(),
             state: Mutex::new(state),
@@ -159,11 +163,26 @@ impl Link {
             .map_err(|error| failed("could not watch the keeper process".into()).because(error))?;
         let Keeper { patience, linger, socket, save_to, log, .. } = self.keeper.clone();
         let (layout, on_trial) = (LAYOUT_VERSION, self.lock().on_trial);
-        let hello =
-            Hello { layout, process: self.home, patience, linger, on_trial, socket, save_to, log };
+        let of_log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let (process_id, has_log) = (self.home, of_log.is_some());
+        let hello = Hello {
+            layout,
+            process: process_id,
+            patience,
+            linger,
+            on_trial,
+            has_log,
+            socket,
+            save_to,
+            log,
+        };
         let memfd =
             self.arena.memfd().expect("the arena of an engine with a keeper is shared memory");
-        let sent = channel.send(&Message::Hello(hello).encode(), &[memfd, self.gone.as_fd()]);
+        let mut descriptors = vec![memfd, self.gone.as_fd()];
+        descriptors.extend(of_log.as_ref().map(OwnedFd::as_fd));
+        let sent = channel.send(&Message::Hello(hello).encode(), &descriptors);
+        drop(descriptors);
+        drop(of_log);
         // A program that has already ended may have sent the reason.
         match receive(channel, KEEPER_START) {
             Ok(Message::Welcome { .. }) => Ok(process),
@@ -262,6 +281,7 @@ impl Link {
         let mut state = self.lock();
         state.files.clear();
         state.alive = None;
+        drop(self.log.lock().unwrap_or_else(PoisonError::into_inner).take());
         let line = std::mem::replace(&mut state.line, Line::Closed);
         drop(state);
         self.changed.notify_all();

@@ -19,7 +19,7 @@ use forebay_uring::passing::MESSAGE_BYTES;
 use crate::core::limits::KEEPER_PATH_BYTES;
 
 /// Version of this protocol.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 /// Maximum length of a reason in bytes; the rest is cut off.
 const REASON_BYTES: usize = 1000;
@@ -33,8 +33,8 @@ const SIGN: [u8; 4] = *b"FBK\x01";
 /// One message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Message {
-    /// First message of the owner. With it: the memory of the arena, and the descriptor that
-    /// reports the end of the rings.
+    /// First message of the owner. With it: the memory of the arena, the descriptor that reports the
+    /// end of the rings, and the intent log if there is one.
     Hello(Hello),
     /// Keep this file. With it: the file.
     Add {
@@ -122,6 +122,8 @@ pub(crate) struct Hello {
     /// Whether another keeper still has the content. Until `Taken`, this keeper writes nothing and
     /// does not listen.
     pub(crate) on_trial: bool,
+    /// Whether the owner has an intent log.
+    pub(crate) has_log: bool,
     /// Socket where the keeper waits for adopting programs.
     pub(crate) socket: Option<PathBuf>,
     /// Directory for data that could not be written.
@@ -182,7 +184,7 @@ impl Message {
                 bytes.put(&hello.process.to_le_bytes());
                 bytes.duration(hello.patience);
                 bytes.duration(hello.linger);
-                bytes.put(&[u8::from(hello.on_trial)]);
+                bytes.put(&[u8::from(hello.on_trial), u8::from(hello.has_log)]);
                 for path in [&hello.socket, &hello.save_to, &hello.log] {
                     bytes.path(path.as_deref());
                 }
@@ -377,6 +379,7 @@ impl<'a> Reader<'a> {
             patience: self.duration()?,
             linger: self.duration()?,
             on_trial: self.flag()?,
+            has_log: self.flag()?,
             socket: self.path()?,
             save_to: self.path()?,
             log: self.path()?,
@@ -397,6 +400,7 @@ mod tests {
             patience: Duration::from_secs(60),
             linger: Duration::ZERO,
             on_trial: true,
+            has_log: false,
             socket: Some("/run/forebay.keeper".into()),
             save_to: None,
             log: Some("/var/log/\u{fc}".into()),

@@ -42,6 +42,13 @@
 //! [`Builder::adopt`](crate::Builder::adopt). The cache is as warm as it was, and the files were
 //! never closed.
 //!
+//! # Beside an intent log
+//!
+//! The keeper holds the log of the engine, and brings its files into place: everything that the
+//! program had written is in them, synced or not, and the log has no records of them any more.
+//! Until then nobody else can open the log, so no recovery puts older bytes back. Files that could
+//! not be written keep their records, and the next recovery of the log puts these into them.
+//!
 //! # What a keeper does not cover
 //!
 //! - A failure of the machine: call a sync.
@@ -66,6 +73,7 @@ pub(crate) mod process;
 pub(crate) mod report;
 
 use std::ffi::OsString;
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -264,8 +272,18 @@ pub(crate) struct Started {
 impl Started {
     /// Starts the keeper of an arena. With `on_trial`, another keeper still has everything until
     /// [`Standby::confirm`].
-    pub(crate) fn start(keeper: Keeper, arena: &Arc<Arena>, on_trial: bool) -> Result<Self> {
-        let (link, process) = Link::start(keeper, Arc::clone(arena), on_trial)?;
+    pub(crate) fn start(
+        keeper: Keeper,
+        arena: &Arc<Arena>,
+        log: Option<&OpenFile>,
+        on_trial: bool,
+    ) -> Result<Self> {
+        let log = log.map(|log| log.as_fd().try_clone_to_owned()).transpose();
+        let log = log.map_err(|error| {
+            let what = "could not share the intent log with the keeper";
+            Error::new(ErrorKind::Keeper, what).because(error)
+        })?;
+        let (link, process) = Link::start(keeper, Arc::clone(arena), log, on_trial)?;
         Ok(Self { link, process })
     }
 

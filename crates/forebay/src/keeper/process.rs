@@ -26,11 +26,13 @@ use super::log::Log;
 use super::message::{Hello, Malformed, Message};
 use super::report::Report;
 use super::{ASKED, REFUSED, SAVED, WRITTEN};
+use crate::core::intent_log::file::LogFile;
 use crate::core::limits::{
     KEEPER_ADOPTION, KEEPER_FIRST_WORD, KEEPER_LOOKS, KEEPER_RINGS, KEEPER_WATCHDOG,
 };
 use crate::core::recovery::finish::{Job, Rings};
 use crate::core::recovery::inherited;
+use crate::core::recovery::records::DeadLog;
 use crate::core::recovery::{Work, work_of};
 
 /// Runs the keeper and exits, if this process was started as one by
@@ -98,6 +100,14 @@ pub fn run(channel: RawFd) -> i32 {
     }
 }
 
+/// Reads the intent log of the dead program.
+fn dead_log(descriptor: OwnedFd) -> Result<Arc<DeadLog>, String> {
+    let failed = |error: &dyn std::fmt::Display| error.to_string();
+    let file = OpenFile::of_descriptor(descriptor).map_err(|error| failed(&error))?;
+    let log = LogFile::of(file).and_then(DeadLog::read);
+    log.map(Arc::new).map_err(|error| failed(&error))
+}
+
 /// Remedy if a keeper and the program that starts it do not understand each other.
 const ONE_BUILD: &str = "program and keeper must be of one build";
 
@@ -136,6 +146,8 @@ struct Keeping {
     arena: Arc<Arena>,
     owner: Process,
     gone: Gone,
+    /// The intent log of the program, with its lock.
+    intent_log: Option<OwnedFd>,
     files: BTreeMap<u32, Kept>,
     listener: Option<Listener>,
     /// Time that an adopting program may be silent.
@@ -185,8 +197,12 @@ impl Keeping {
                 hello.layout
             ));
         }
-        let [memfd, gone] = <[OwnedFd; 2]>::try_from(first.descriptors).map_err(|got| {
-            format!("{} descriptors came with the first message, not 2", got.len())
+        let expected = 2 + usize::from(hello.has_log);
+        let mut descriptors = first.descriptors;
+        let intent_log = if hello.has_log { descriptors.pop() } else { None };
+        let [memfd, gone] = <[OwnedFd; 2]>::try_from(descriptors).map_err(|got| {
+            let count = got.len() + usize::from(intent_log.is_some());
+            format!("{count} descriptors came with the first message, not {expected}")
         })?;
         let arena =
             Arena::of_memfd(memfd).map_err(|error| format!("could not map the arena: {error}"))?;
@@ -200,6 +216,7 @@ impl Keeping {
             arena: Arc::new(arena),
             owner,
             gone: Gone::of_descriptor(gone),
+            intent_log,
             files: BTreeMap::new(),
             listener,
             adoption: KEEPER_ADOPTION,
@@ -328,8 +345,10 @@ impl Keeping {
         let progress = Arc::new(Progress::new());
         let report = self.report(start);
         let watchdog = Watchdog::start(self.report(start), self.hello.patience, &progress);
+        let log = self.intent_log.take().map(dead_log);
         let Work { jobs, refused } =
-            work_of(&self.arena, received(std::mem::take(&mut self.files)));
+            work_of(&self.arena, received(std::mem::take(&mut self.files)), &log);
+        drop(log);
         report.report_refused(&refused);
         let (generations, jobs): (Vec<u16>, BTreeMap<u32, Job>) =
             jobs.into_iter().map(|(number, (generation, job))| (generation, (number, job))).unzip();
@@ -640,6 +659,7 @@ mod tests {
             patience: Duration::from_secs(1),
             linger: Duration::ZERO,
             on_trial: false,
+            has_log: false,
             socket: None,
             save_to: None,
             log: Some("/dev/null".into()),

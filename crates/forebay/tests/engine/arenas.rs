@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use arbitrary::{Result, Unstructured};
 use forebay::keeper::image::{Recovered, Run, recover};
 use forebay_block::Frame;
-use forebay_uring::{Arena, FILE_RECORDS, FileRecord, FrameState, Header, Identity, OpenFile};
+use forebay_uring::{
+    Arena, FILE_RECORDS, FileRecord, Flush, FrameState, Header, Identity, OpenFile,
+};
 
 /// Recovers the arena of a dead program with a few files in a directory.
 ///
@@ -108,6 +110,8 @@ fn record(input: &mut Unstructured<'_>, files: &[PathBuf]) -> Result<FileRecord>
         size: length(input)?,
         cut: if is(6) { Some(length(input)?.min(u64::MAX - 1)) } else { None },
         interrupted: is(4) && is(7),
+        flush: if is(5) { Flush::Failed } else { Flush::Well },
+        unpublished: is(6).then_some(7),
         path: if is(3) && is(7) { "relative".into() } else { path.clone() },
     })
 }

@@ -20,9 +20,9 @@ pub use file::{OpenFile, Opened};
 pub use forebay_uring::frames::{MOST_PARTS, Part};
 pub use forebay_uring::{
     Access, AlignedMemory, Alignment, Alive, Arena, BackendError, Buffers, Choice, Coverage,
-    Create, Direct, EntryKind, Extents, FILE_RECORDS, FileRecord, FrameState, Geometry, Header,
-    Home, How, Identity, Kind, Lasting, Lock, Memory, Mode, Named, Piece, Replace, Rewrite, Status,
-    Times, Truncate,
+    Create, Direct, EntryKind, Extents, FILE_RECORDS, FileRecord, Flush, FrameState, Geometry,
+    Header, Home, How, Identity, Kind, Lasting, Lock, Memory, Mode, Named, Piece, Replace, Rewrite,
+    Status, Times, Truncate,
 };
 pub use lease::LeaseWatch;
 pub use private_file::PrivateFile;

@@ -9,16 +9,20 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::core::recovery::finish::{Job, Rings, finish_device};
-use crate::core::recovery::inherited::{headers, known_of, matches_record};
+use crate::core::intent_log::file::LogFile;
+use crate::core::recovery::finish::{Rings, finish_device};
+use crate::core::recovery::inherited::{Received, headers, known_of, matches_record};
 use crate::core::recovery::plan::{Plan as Recovery, plan};
+use crate::core::recovery::records::DeadLog;
+use crate::core::recovery::work_of;
 use crate::core::shared::Shared;
 use crate::platform::{Access, Arena, Create, How, OpenFile, Truncate};
-use crate::random::Random;
+use crate::random::{PerMille, Random};
 use crate::run::recovery::saved;
 use crate::run::stage::Stage;
 use crate::stored::{Keep, SECTOR, Survivor};
@@ -83,11 +87,11 @@ impl Stage {
             }
             None => {
                 self.wait_for_requests();
+                let mut is_kept = false;
                 match (end, arena) {
                     (End::Kept, Some(arena)) => {
                         self.hit("kept");
-                        self.run_keeper(arena);
-                        self.check_kept();
+                        is_kept = self.run_keeper(arena, random);
                     }
                     (End::Adopted, Some(arena)) => {
                         self.check_arena(&arena);
@@ -95,7 +99,14 @@ impl Stage {
                     }
                     _ => self.hit("killed"),
                 }
-                self.recover(random);
+                if is_kept {
+                    self.check_kept();
+                }
+                let is_cut = self.recover(random);
+                if is_kept && !is_cut {
+                    // The recovery of the log has put nothing over it.
+                    self.check_kept();
+                }
                 self.start_from(Self::found_after_death);
             }
         }
@@ -193,9 +204,14 @@ impl Stage {
         Survivor { exists: true, size: bytes.len() as u64, sectors: sectors.collect() }
     }
 
-    /// A keeper finishes the writing, in a process of its own.
-    fn run_keeper(self: &Rc<Self>, arena: Arena) {
+    /// A keeper finishes the writing, in a process of its own. Returns false if the power was cut
+    /// meanwhile.
+    fn run_keeper(self: &Rc<Self>, arena: Arena, random: &mut Random) -> bool {
         self.get_well();
+        if self.plan.log_blocks.is_some() {
+            // It has the leases of the engine.
+            self.kill_visitors();
+        }
         let keeper = world::new_process("keeper");
         let stage = Rc::clone(self);
         let is_done = Rc::new(std::cell::Cell::new(false));
@@ -205,9 +221,24 @@ impl Stage {
             done.set(true);
             world::wake(KEEPER);
         });
+        if self.plan.log_blocks.is_some() && random.happens(PerMille(300)) {
+            for _ in 0..random.below(40) {
+                if is_done.get() {
+                    break;
+                }
+                world::sleep(Duration::from_micros(random.below(200)));
+            }
+            machine::kill(keeper);
+            let keep = *random.pick(&[Keep::Nothing, Keep::Everything, Keep::Some, Keep::Some]);
+            let found = machine::survivors(keep, &mut self.crashes.borrow_mut());
+            machine::cut_power(found);
+            self.hit("keeper cut");
+            return false;
+        }
         while !is_done.get() {
             world::block(KEEPER, None);
         }
+        true
     }
 
     fn finish(&self, arena: &Arena) {
@@ -217,21 +248,23 @@ impl Stage {
             truncate: Truncate::Keep,
             mode: 0,
         };
-        let mut files = BTreeMap::new();
+        let mut kept = BTreeMap::new();
         for (number, record) in arena.files().filter(|(_, record)| record.writable) {
             let Ok(opened) = OpenFile::open(&record.path, &how) else { continue };
             if matches_record(&opened.file, &record) {
-                files.insert(number, (opened.file, record));
+                let (generation, found) = (record.generation, record.path);
+                kept.insert(number, Received { generation, found, file: Ok(opened.file) });
             }
         }
-        let known = files.iter().map(|(number, (_, record))| (*number, known_of(record))).collect();
         let paths: BTreeMap<u32, _> =
-            files.iter().map(|(number, (_, record))| (*number, record.path.clone())).collect();
-        let mut plans = plan(&known, headers(arena), |frame| arena.written_of(frame));
-        let jobs = files.into_iter().map(|(number, (file, record))| {
-            let plan = plans.remove(&number).expect("every file has a plan");
-            (number, Job::new(file, record.path, plan))
+            kept.iter().map(|(number, kept)| (*number, kept.found.clone())).collect();
+        let log = self.plan.log_blocks.map(|_| {
+            let log = LogFile::open(Path::new("/"), PATIENCE).expect("the device is well");
+            let log = log.expect("the engine has made it");
+            Arc::new(DeadLog::read(log).expect("the log is whole"))
         });
+        let work = work_of(arena, kept, &log.map(Ok));
+        let jobs = work.jobs.into_iter().map(|(number, (_, job))| (number, job));
         let done = finish_device(arena, jobs.collect(), Rings::Gone, PATIENCE, &|| ());
         for (number, done) in done {
             // Another program may have a file open whose journal has ended.

@@ -218,7 +218,7 @@ fn finish(keeper: Keeper, arena: Arc<Arena>) -> HandedOver {
         let found = record.map_or_else(PathBuf::new, |record| record.path);
         (number, Received { generation, found, file: Ok(file) })
     };
-    let Work { jobs, refused } = work_of(&arena, held.into_iter().map(receive).collect());
+    let Work { jobs, refused } = work_of(&arena, held.into_iter().map(receive).collect(), &None);
     assert!(refused.is_empty(), "contract 4: the keeper may not write {refused:?}");
     let mut devices: BTreeMap<u64, BTreeMap<u32, Job>> = BTreeMap::new();
     let mut generations = BTreeMap::new();

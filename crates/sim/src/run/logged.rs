@@ -83,11 +83,12 @@ fn note(stage: &Stage, recovery: &Recovery) {
 
 impl Stage {
     /// Recovers the log after a death or a loss of power, as the next engine or a command does. The
-    /// power may be cut meanwhile.
-    pub(super) fn recover(self: &Rc<Self>, random: &mut Random) {
+    /// power may be cut meanwhile. Returns whether it was.
+    pub(super) fn recover(self: &Rc<Self>, random: &mut Random) -> bool {
         if self.plan.log_blocks.is_none() {
-            return;
+            return false;
         }
+        let mut is_cut = false;
         self.kill_visitors();
         if machine::identity(SAVED).is_none() {
             machine::make_directory(SAVED);
@@ -107,6 +108,7 @@ impl Stage {
             let found = machine::survivors(keep, &mut self.crashes.borrow_mut());
             machine::cut_power(found);
             self.hit("recovery cut");
+            is_cut = true;
         }
         let (_, is_done) = self.begin_recovery();
         while !is_done.get() {
@@ -118,6 +120,7 @@ impl Stage {
         for (file, (before, now)) in model.files.iter_mut().zip(copies.into_iter().zip(later)) {
             file.saved = now.filter(|now| before.as_ref() != Some(now));
         }
+        is_cut
     }
 
     /// Returns the newest saved copy of each file.

@@ -11,7 +11,7 @@ use super::*;
 use crate::arena::Arena;
 use crate::file::Identity;
 use crate::header::{FrameState, Header};
-use crate::records::FileRecord;
+use crate::records::{FileRecord, Flush};
 
 const FRAMES: u32 = 8;
 /// Offsets in an arena of [`FRAMES`] frames.
@@ -42,6 +42,8 @@ fn record(number: u32) -> FileRecord {
         size: 100,
         cut: None,
         interrupted: false,
+        flush: Flush::Well,
+        unpublished: None,
         path: "/somewhere".into(),
     }
 }
@@ -102,8 +104,14 @@ fn assert_nothing_else(arena: &Arena) {
     for number in 0..64 {
         // Size, cut and mark are not checked: any number is one.
         let found = arena.file(number);
-        let found =
-            found.map(|found| FileRecord { size: 100, cut: None, interrupted: false, ..found });
+        let found = found.map(|found| FileRecord {
+            size: 100,
+            cut: None,
+            interrupted: false,
+            flush: Flush::Well,
+            unpublished: None,
+            ..found
+        });
         assert!(found.is_none() || (number % 2 == 0 && found == Some(record(number))), "{found:?}");
     }
     assert!(arena.files().count() <= 4);

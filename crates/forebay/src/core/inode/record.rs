@@ -18,7 +18,7 @@ use crate::core::base::Base;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::recovery::inherited::Inherited;
 use crate::platform::Arena;
-use crate::platform::{Access, FILE_RECORDS, FileRecord, FrameState, Header, Kind};
+use crate::platform::{Access, FILE_RECORDS, FileRecord, Flush, FrameState, Header, Kind};
 
 /// Record of a file in the arena.
 #[derive(Debug)]
@@ -31,6 +31,8 @@ pub(crate) struct Record {
     /// Sequence number of the headers published last.
     sequence: u64,
     size: u64,
+    /// State of the flushes in the arena.
+    flush: Flush,
 }
 
 impl Inode {
@@ -63,11 +65,15 @@ impl Inode {
             size,
             cut: None,
             interrupted: false,
+            flush: Flush::Well,
+            unpublished: None,
             path,
         };
         base.pool.arena().enter_file(self.target.0, &record);
         let arena = Arc::clone(base.pool.arena());
-        let record = Record { arena, file: self.target.0, generation, sequence: 0, size };
+        let file = self.target.0;
+        let flush = Flush::Well;
+        let record = Record { arena, file, generation, sequence: 0, size, flush };
         state.account.begin(record);
         Ok(())
     }
@@ -104,7 +110,11 @@ impl Inode {
             assert_eq!(*file, self.target.0, "frames of another file would be published");
             let FileRecord { generation, size, .. } = *record;
             let arena = Arc::clone(base.pool.arena());
-            let record = Record { arena, file: *file, generation, sequence: *sequence, size };
+            // Its records were put into the file before.
+            arena.set_file_flush(*file, Flush::Well);
+            arena.set_file_unpublished(*file, None);
+            let (file, sequence, flush) = (*file, *sequence, Flush::Well);
+            let record = Record { arena, file, generation, sequence, size, flush };
             self.lock().account.begin(record);
         }
     }
@@ -181,6 +191,9 @@ impl Account {
     ) -> FrameRuns {
         if let Some(record) = &mut self.record {
             cache.report_settled(settled, &mut record.publish());
+            if cache.poisoned().is_some() && cache.has_records() {
+                record.note_flush(Flush::Failed);
+            }
         }
         let Some(lists) = settled.lists() else { return FrameRuns::default() };
         if self.record.is_some() {
@@ -194,6 +207,11 @@ impl Account {
     /// Records a bio that removes data of the file, before it is sent.
     pub(crate) fn report_sent(&mut self, cache: &mut CachedFile, bio: &Bio) {
         let Some(record) = &mut self.record else { return };
+        if matches!(bio.operation, Operation::FlushData | Operation::FlushAll)
+            && cache.has_records()
+        {
+            record.note_flush(Flush::OnTheWay);
+        }
         if let Some(length) = CachedFile::cuts_to(bio) {
             record.arena.set_file_cut(record.file, Some(length));
         }
@@ -206,6 +224,25 @@ impl Account {
     pub(crate) fn report_cut_ends(&self, bio: &Bio) {
         if let (Some(record), Some(_)) = (&self.record, CachedFile::cuts_to(bio)) {
             record.arena.set_file_cut(record.file, None);
+        }
+    }
+
+    /// Records the end of a bio. After a flush that failed, pages of records may be missing in the
+    /// file.
+    pub(crate) fn report_flushed(&mut self, cache: &CachedFile, bio: &Bio, is_good: bool) {
+        if let Some(record) = &mut self.record
+            && matches!(bio.operation, Operation::FlushData | Operation::FlushAll)
+        {
+            let is_well = is_good && cache.poisoned().is_none();
+            record.note_flush(if is_well { Flush::Well } else { Flush::Failed });
+        }
+    }
+
+    /// Records a record of the intent log whose bytes are not in the cache yet; `None` once they
+    /// are.
+    pub(crate) fn report_unpublished(&mut self, sequence: Option<u64>) {
+        if let Some(record) = &mut self.record {
+            record.arena.set_file_unpublished(record.file, sequence);
         }
     }
 
@@ -247,6 +284,14 @@ impl Record {
             if self.arena.header(frame).as_ref().is_some_and(is_own) {
                 self.arena.retire(frame);
             }
+        }
+    }
+
+    fn note_flush(&mut self, flush: Flush) {
+        // One that failed stays so: a later one proves nothing about its pages.
+        if flush != self.flush && self.flush != Flush::Failed {
+            self.flush = flush;
+            self.arena.set_file_flush(self.file, flush);
         }
     }
 

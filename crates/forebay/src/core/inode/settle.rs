@@ -88,6 +88,7 @@ fn settle_one(file: &mut Changing<'_>, base: &Base, Ended { bio, result }: &Ende
         file.cache.note_reserved(now);
     }
     let (state, reported) = file.latencies();
+    state.account.report_flushed(&state.cache, bio, result.is_ok());
     state.samples.ended(bio, *result, now, reported);
 }
 

@@ -17,7 +17,9 @@ use forebay_log::{
 
 use super::marks::file_id;
 use crate::core::error::{Error, ErrorKind, Result};
-use crate::platform::{Access, AlignedMemory, Lock, Mode, OpenDirectory, OpenFile, clock, thread};
+use crate::platform::{
+    Access, AlignedMemory, Lock, Mode, OpenDirectory, OpenFile, clock, files, thread,
+};
 
 /// Pause between two attempts at something that another process holds.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -84,6 +86,19 @@ impl LogFile {
         }
         file.set_direct(Mode::Direct).map_err(failed)?;
         Self::read(file, path).map(Some)
+    }
+
+    /// Takes the log of a dead process from its descriptor, which has the lock. Blocks.
+    ///
+    /// # Errors
+    /// As [`LogFile::open`].
+    pub(crate) fn of(mut file: OpenFile) -> Result<Self> {
+        let path = files::path_of(&file).unwrap_or_else(|_| NAME.into());
+        let failed = |error: io::Error| not_opened(&path, error);
+        // See `open`.
+        file.sync().map_err(failed)?;
+        file.go_buffered().map_err(failed)?;
+        Self::read(file, path)
     }
 
     /// Reads and checks the heads.

@@ -5,4 +5,5 @@
 pub(crate) mod create;
 pub(crate) mod file;
 pub(crate) mod marks;
+pub(crate) mod promise;
 pub(crate) mod recover;

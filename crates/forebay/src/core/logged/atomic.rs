@@ -183,7 +183,10 @@ impl Call<'_> {
                         .remedy("close the engine and recover: the write is in all files then")
                 })?;
             }
-            self.log.change_unpublished(self.shared, &part.inode, |file| file.logging.end_atomic());
+            self.log.change_unpublished(self.shared, &part.inode, |file| {
+                file.logging.end_atomic();
+                file.account.report_unpublished(None);
+            });
             left.from = number + 1;
         }
         Ok(())

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::plan::{Piece, Plan, ranges};
+use super::records::Records;
 use crate::core::limits::{KEEPER_SYNCS_ONE_BY_ONE, KEEPER_TRIES_AGAIN, KEEPER_WRITE_BYTES};
 use crate::platform::{Arena, Kind, MOST_PARTS, OpenFile, Part, clock, thread};
 
@@ -30,6 +31,8 @@ pub(crate) struct Job {
     /// Path for messages.
     path: PathBuf,
     plan: Plan,
+    /// Its records in the intent log of the dead program.
+    records: Option<Records>,
     /// Pieces that are not written yet.
     left: Vec<Piece>,
     is_cut: bool,
@@ -100,16 +103,38 @@ impl Job {
     /// Creates a job with everything left to do.
     pub(crate) fn new(file: OpenFile, path: PathBuf, plan: Plan) -> Self {
         let left = plan.pieces.clone();
+        let records = None;
         Self {
             file,
             path,
             plan,
+            records,
             left,
             is_cut: false,
             is_done: false,
             least_left: u64::MAX,
             error: None,
         }
+    }
+
+    /// Adds the records of the file.
+    pub(super) fn and_records(mut self, records: Option<Records>) -> Self {
+        self.records = records;
+        self.left = self.pieces();
+        self
+    }
+
+    /// Returns all pieces to write.
+    fn pieces(&self) -> Vec<Piece> {
+        match &self.records {
+            Some(records) => records.pieces(&self.plan),
+            None => self.plan.pieces.clone(),
+        }
+    }
+
+    /// Returns whether there is nothing to do.
+    fn is_empty(&self) -> bool {
+        self.plan.is_empty() && self.records.as_ref().is_none_or(Records::is_empty)
     }
 
     /// Returns the device of its file.
@@ -124,7 +149,7 @@ impl Job {
 
     /// Writes the pieces that are left; the sync follows later.
     fn write(&mut self, arena: &Arena, came_back: &impl Fn()) {
-        self.error = self.cut().err();
+        self.error = self.begin().and_then(|()| self.cut()).err();
         came_back();
         if self.error.is_some() {
             return;
@@ -132,11 +157,32 @@ impl Job {
         let left = std::mem::take(&mut self.left);
         for run in runs(&left) {
             let mut run = run.to_vec();
-            if let Err(error) = write_run(&self.file, arena, &mut run, came_back) {
+            let promised = self.with_records(|records, file, _| records.keep_promise(file));
+            let written = promised.and_then(|()| write_run(&self.file, arena, &mut run, came_back));
+            if let Err(error) = written {
                 self.left.extend(run);
                 self.error = Some(error);
             }
         }
+        if self.error.is_none() {
+            let put = self.with_records(|records, file, _| records.put_unpublished(file));
+            self.error = put.err();
+        }
+    }
+
+    fn begin(&mut self) -> io::Result<()> {
+        self.with_records(|records, file, plan| records.begin(file, plan))
+    }
+
+    /// Makes a step for the records, if the file has some and something is to be done.
+    fn with_records(
+        &mut self,
+        step: impl FnOnce(&mut Records, &OpenFile, &Plan) -> io::Result<()>,
+    ) -> io::Result<()> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        self.records.as_mut().map_or(Ok(()), |records| step(records, &self.file, &self.plan))
     }
 
     fn cut(&mut self) -> io::Result<()> {
@@ -156,8 +202,10 @@ impl Job {
         }
         // If nothing was written there is nothing to sync.
         assert!(self.left.is_empty(), "a file would count as done with bytes unwritten");
-        let synced = if self.plan.is_empty() { Ok(()) } else { self.file.sync() };
-        let ended = synced.and_then(|()| self.give_back());
+        let synced = if self.is_empty() { Ok(()) } else { self.file.sync() };
+        let ended = synced
+            .and_then(|()| self.give_back())
+            .and_then(|()| self.with_records(|records, file, _| records.end(file)));
         came_back();
         match ended {
             Ok(()) => self.is_done = true,
@@ -167,7 +215,10 @@ impl Job {
 
     /// Notes a failed flush: the kernel, or the device, may have dropped data of the file.
     fn write_again(&mut self, error: io::Error) {
-        self.left = self.plan.pieces.clone();
+        if let Some(records) = &mut self.records {
+            records.doubt();
+        }
+        self.left = self.pieces();
         self.error = Some(error);
     }
 

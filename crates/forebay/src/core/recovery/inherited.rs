@@ -203,7 +203,7 @@ fn failed(what: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::platform::Identity;
+    use crate::platform::{Flush, Identity};
 
     fn file(number: u32, pages: Vec<(Frame, Header)>) -> HandedFile {
         let file = OpenFile::of_descriptor(tempfile::tempfile().unwrap().into()).unwrap();
@@ -218,6 +218,8 @@ mod tests {
             size: 1 << 20,
             cut: None,
             interrupted: false,
+            flush: Flush::Well,
+            unpublished: None,
             path: PathBuf::new(),
         };
         HandedFile {

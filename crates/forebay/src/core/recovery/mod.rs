@@ -8,6 +8,7 @@
 pub(crate) mod finish;
 pub(crate) mod inherited;
 pub(crate) mod plan;
+pub(crate) mod records;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,8 +19,9 @@ use std::sync::Arc;
 use self::finish::Job;
 use self::inherited::{INTERRUPTED, Received, headers, known_of, matches_record};
 use self::plan::{Plan, plan};
+use self::records::{DeadLog, Records, is_marked};
 use crate::core::error::Result;
-use crate::platform::{Alive, Arena, Kind, Lock, OpenFile};
+use crate::platform::{Alive, Arena, FileRecord, Kind, Lock, OpenFile};
 
 /// Holds off the keeper, if there is one: until this is dropped, it does not begin to write, even
 /// if the process lives on.
@@ -119,8 +121,11 @@ impl Refused {
     }
 }
 
+/// The intent log of a dead program: none, or read, or the reason why it cannot be read.
+pub(crate) type LogFound = Option<std::result::Result<Arc<DeadLog>, String>>;
+
 /// Returns the work for the files that a keeper holds.
-pub(crate) fn work_of(arena: &Arena, kept: BTreeMap<u32, Received>) -> Work {
+pub(crate) fn work_of(arena: &Arena, kept: BTreeMap<u32, Received>, log: &LogFound) -> Work {
     let mut known = BTreeMap::new();
     let mut files = BTreeMap::new();
     for (number, Received { generation, found, file }) in kept {
@@ -132,28 +137,47 @@ pub(crate) fn work_of(arena: &Arena, kept: BTreeMap<u32, Received>) -> Work {
                 false => Err(io::Error::other("not the file of this record")),
             });
             known.insert(number, known_of(&record));
-            files.insert(number, (generation, found, file, record.interrupted));
+            files.insert(number, (generation, found, file, record));
         }
     }
     let mut plans = plan(&known, headers(arena), |frame| arena.written_of(frame));
     let mut work = Work { jobs: BTreeMap::new(), refused: Vec::new() };
-    for (number, (generation, path, file, is_interrupted)) in files {
+    for (number, (generation, path, file, record)) in files {
         let plan = plans.remove(&number).expect("every known file has a plan");
-        if is_interrupted {
+        if record.interrupted {
             // Even without published data: some accepted bytes may not be published.
             let error = io::Error::other(INTERRUPTED);
             work.refused.push(Refused::new(path, &plan, error));
             continue;
         }
-        match file.and_then(|file| if plan.is_empty() { Ok(file) } else { still_locked(file) }) {
-            Ok(file) => {
-                work.jobs.insert(number, (generation, Job::new(file, path, plan)));
+        let file = file
+            .and_then(|file| if plan.is_empty() { Ok(file) } else { still_locked(file) })
+            .and_then(|file| {
+                let records = records_of(log, &file, &record)?;
+                Ok((file, records))
+            });
+        match file {
+            Ok((file, records)) => {
+                let job = Job::new(file, path, plan).and_records(records);
+                work.jobs.insert(number, (generation, job));
             }
             Err(_) if plan.is_empty() => {}
             Err(error) => work.refused.push(Refused::new(path, &plan, error)),
         }
     }
     work
+}
+
+/// Returns the records of a file.
+fn records_of(log: &LogFound, file: &OpenFile, record: &FileRecord) -> io::Result<Option<Records>> {
+    match log {
+        None => Ok(None),
+        Some(Ok(log)) => log.of(file, record),
+        Some(Err(reason)) if is_marked(file) => {
+            Err(io::Error::other(format!("its intent log cannot be read: {reason}")))
+        }
+        Some(Err(_)) => Ok(None),
+    }
 }
 
 /// Returns a file to write, unless another program has locked it meanwhile. Its lock came with it.

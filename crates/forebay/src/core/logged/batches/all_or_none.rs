@@ -211,6 +211,7 @@ impl Writer {
         }
         file.cache.begin_records();
         file.logging.begin_atomic(Live { sequence, bytes: data.len() as u64 });
+        file.account.report_unpublished(Some(sequence));
         Ok(Image { file: id, path, ranges, data, size })
     }
 
@@ -225,6 +226,7 @@ impl Writer {
         self.log.change_unpublished(&self.shared, inode, |file| {
             let before = file.logging.first_live();
             file.logging.remove_atomic();
+            file.account.report_unpublished(None);
             self.log.note_emptied(inode, before, file.logging.first_live());
             if !file.logging.is_live() {
                 file.cache.end_records();

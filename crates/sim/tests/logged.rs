@@ -134,6 +134,6 @@ fn contract_06_a_lease_is_released_though_no_flush_ends_well() {
 #[test]
 fn contract_27_all_ranges_of_an_atomic_write_are_found_or_none() {
     let marks = each("contract_27_all_ranges", 60, whole::run);
-    let places = ["atomic write", "unknown", "sync beside", "power cut", "recovered"];
+    let places = ["atomic write", "unknown", "sync beside", "power cut", "kept", "recovered"];
     assert_marks(&marks, &places);
 }

@@ -217,7 +217,7 @@ impl Stage {
         let is_done = Rc::new(std::cell::Cell::new(false));
         let done = Rc::clone(&is_done);
         world::spawn(keeper, "keeper", move || {
-            stage.finish(&arena);
+            finish(&arena, stage.plan.log_blocks.is_some());
             done.set(true);
             world::wake(KEEPER);
         });
@@ -239,38 +239,6 @@ impl Stage {
             world::block(KEEPER, None);
         }
         true
-    }
-
-    fn finish(&self, arena: &Arena) {
-        let how = How {
-            access: Access::ReadWrite,
-            create: Create::No,
-            truncate: Truncate::Keep,
-            mode: 0,
-        };
-        let mut kept = BTreeMap::new();
-        for (number, record) in arena.files().filter(|(_, record)| record.writable) {
-            let Ok(opened) = OpenFile::open(&record.path, &how) else { continue };
-            if matches_record(&opened.file, &record) {
-                let (generation, found) = (record.generation, record.path);
-                kept.insert(number, Received { generation, found, file: Ok(opened.file) });
-            }
-        }
-        let paths: BTreeMap<u32, _> =
-            kept.iter().map(|(number, kept)| (*number, kept.found.clone())).collect();
-        let log = self.plan.log_blocks.map(|_| {
-            let log = LogFile::open(Path::new("/"), PATIENCE).expect("the device is well");
-            let log = log.expect("the engine has made it");
-            Arc::new(DeadLog::read(log).expect("the log is whole"))
-        });
-        let work = work_of(arena, kept, &log.map(Ok));
-        let jobs = work.jobs.into_iter().map(|(number, (_, job))| (number, job));
-        let done = finish_device(arena, jobs.collect(), Rings::Gone, PATIENCE, &|| ());
-        for (number, done) in done {
-            // Another program may have a file open whose journal has ended.
-            let is_lost = done.lost.is_some() && !machine::is_aborted(&paths[&number]);
-            assert!(!is_lost, "the keeper loses {:?} of file {number}", done.lost);
-        }
     }
 
     /// A keeper has written everything that was accepted, and synced it.
@@ -416,4 +384,33 @@ pub(super) fn bytes_of(found: &Survivor) -> Vec<u8> {
         found.sectors.iter().flat_map(|sector| *crate::stored::bytes_of(sector)).collect();
     bytes.resize(found.size as usize, 0);
     bytes
+}
+
+/// Writes the files of a dead engine, as its keeper does.
+pub(super) fn finish(arena: &Arena, has_log: bool) {
+    let how =
+        How { access: Access::ReadWrite, create: Create::No, truncate: Truncate::Keep, mode: 0 };
+    let mut kept = BTreeMap::new();
+    for (number, record) in arena.files().filter(|(_, record)| record.writable) {
+        let Ok(opened) = OpenFile::open(&record.path, &how) else { continue };
+        if matches_record(&opened.file, &record) {
+            let (generation, found) = (record.generation, record.path);
+            kept.insert(number, Received { generation, found, file: Ok(opened.file) });
+        }
+    }
+    let paths: BTreeMap<u32, _> =
+        kept.iter().map(|(number, kept)| (*number, kept.found.clone())).collect();
+    let log = has_log.then(|| {
+        let log = LogFile::open(Path::new("/"), PATIENCE).expect("the device is well");
+        let log = log.expect("the engine has made it");
+        Arc::new(DeadLog::read(log).expect("the log is whole"))
+    });
+    let work = work_of(arena, kept, &log.map(Ok));
+    let jobs = work.jobs.into_iter().map(|(number, (_, job))| (number, job));
+    let done = finish_device(arena, jobs.collect(), Rings::Gone, PATIENCE, &|| ());
+    for (number, done) in done {
+        // Another program may have a file open whose journal has ended.
+        let is_lost = done.lost.is_some() && !machine::is_aborted(&paths[&number]);
+        assert!(!is_lost, "the keeper loses {:?} of file {number}", done.lost);
+    }
 }

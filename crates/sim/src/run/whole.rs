@@ -1,16 +1,19 @@
 //! Atomic writes of several files: two callers whose ranges share sectors, other writes and syncs
 //! beside them, a log that cannot be written for a while, other programs that open a file, and
-//! losses of power at any moment. All ranges of a call are found, or none.
+//! losses of power at any moment. In the end the power is lost, or a keeper brings the files into
+//! place. All ranges of a call are found, or none.
 
 mod all_or_none;
 
 use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_log::HEADS;
 
+use super::death::finish;
 use super::engine::assemble;
 use super::how;
 use super::logged::LOG;
@@ -76,6 +79,8 @@ struct Test {
     is_poisoned: Cell<bool>,
     /// Nobody else has opened a file: no call may be refused.
     is_alone: Cell<bool>,
+    /// The memory of the engine.
+    arena: RefCell<Option<Arc<Arena>>>,
 }
 
 /// Runs a seed.
@@ -88,7 +93,7 @@ pub fn run(seed: u64, tracing: Tracing) -> Result<Marks, Failure> {
         let mut random = Random::new(seed ^ 0x7768_6f6c);
         let machine = MachinePlan::calm(vec![VolumePlan::ext4()]);
         machine::install(machine.clone());
-        let plan = Plan { log_blocks: Some(BLOCKS), is_survived: false, ..Plan::swarm(seed) };
+        let plan = Plan { log_blocks: Some(BLOCKS), is_survived: true, ..Plan::swarm(seed) };
         let plan = Plan { machine, adopts: false, ..plan };
         let test = Rc::new(Test::new(&mut random));
         let process = world::new_process("engine");
@@ -106,9 +111,16 @@ pub fn run(seed: u64, tracing: Tracing) -> Result<Marks, Failure> {
         machine::set_bad_if_there(LOG, 0..0);
         machine::set_faults(Faults::NONE);
         test.go_on();
+        world::sleep(Duration::from_micros(random.below(3000)));
+        let arena = test.arena.take().expect("the program has begun");
+        let arena = arena.snapshot().expect("memory");
         machine::kill(process);
-        let keep = *random.pick(&[Keep::Nothing, Keep::Everything, Keep::Some]);
-        machine::cut_power(machine::survivors(keep, &mut random));
+        if random.happens(PerMille(500)) {
+            test.keep(arena);
+        } else {
+            let keep = *random.pick(&[Keep::Nothing, Keep::Everything, Keep::Some]);
+            machine::cut_power(machine::survivors(keep, &mut random));
+        }
         test.recover();
         marks::take()
     })
@@ -136,12 +148,14 @@ impl Test {
             ended: Cell::new(0),
             is_poisoned: Cell::new(false),
             is_alone: Cell::new(true),
+            arena: RefCell::default(),
         }
     }
 
     /// The program: callers, and other writes.
     fn play(self: &Rc<Self>, plan: &Plan, draws: u64) {
-        let arena = std::sync::Arc::new(Arena::shared(plan.frames).expect("memory"));
+        let arena = Arc::new(Arena::shared(plan.frames).expect("memory"));
+        *self.arena.borrow_mut() = Some(Arc::clone(&arena));
         let (engine, _) = assemble(plan, arena, Heard::default(), None);
         let files = PATHS.map(|path| engine.open(path, &how::create()).expect("a calm machine"));
         for file in &files {
@@ -306,26 +320,40 @@ impl Test {
         self.check(|path| found.at(path));
     }
 
-    fn recover(&self) {
-        let is_done = Rc::new(Cell::new(false));
-        let done = Rc::clone(&is_done);
-        world::spawn(world::new_process("recovery"), "recovery", move || {
-            match recover(Path::new("/"), &Ask::default()) {
-                Ok(recovery) => assert!(recovery.is_empty, "nothing keeps the log: {recovery:?}"),
-                // It was never made.
-                Err(error) => assert_eq!(error.kind(), ErrorKind::NotFound, "{error}"),
-            }
-            done.set(true);
-            world::wake(DONE);
-        });
-        while !is_done.get() {
-            world::block(DONE, None);
+    /// A keeper brings the files into place.
+    fn keep(&self, arena: Arena) {
+        while machine::in_flight() > 0 {
+            world::sleep(Duration::from_millis(1));
         }
+        in_process("keeper", move || finish(&arena, true));
+        marks::hit("kept");
+        self.check(|path| super::recovery::survivor_of(path));
+    }
+
+    fn recover(&self) {
+        in_process("recovery", || match recover(Path::new("/"), &Ask::default()) {
+            Ok(recovery) => assert!(recovery.is_empty, "nothing keeps the log: {recovery:?}"),
+            // It was never made.
+            Err(error) => assert_eq!(error.kind(), ErrorKind::NotFound, "{error}"),
+        });
         marks::hit("recovered");
         self.check(|path| super::recovery::survivor_of(path));
     }
 }
 
+/// Makes a call in a process of its own, and waits for its end.
+fn in_process(name: &'static str, call: impl FnOnce() + 'static) {
+    let is_done = Rc::new(Cell::new(false));
+    let done = Rc::clone(&is_done);
+    world::spawn(world::new_process(name), name, move || {
+        call();
+        done.set(true);
+        world::wake(DONE);
+    });
+    while !is_done.get() {
+        world::block(DONE, None);
+    }
+}
 impl std::fmt::Debug for Asked {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "{}..={}", self.acknowledged, self.begun)

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forebay_cache::limits::PAGE;
-use forebay_log::BLOCK;
+use forebay_log::{BLOCK, Mark};
 use forebay_uring::{Arena, Buffers, free_bytes};
 
 use crate::core::base::{LogUse, OpenLog};
 use crate::core::engine::Engine;
 use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::intent_log::marks::{Marked, mark_of};
 use crate::core::knobs;
 use crate::core::logged;
 use crate::core::logged::bounds::{LOG_BLOCKS, LOG_BLOCKS_LEAST, LOG_OF_FREE};
@@ -143,7 +144,7 @@ impl Builder {
         let arena = Arc::new(
             arena.map_err(failed(format!("could not allocate {bytes} bytes for the cache")))?,
         );
-        self.make(arena, false)
+        self.make(arena, false, &[])
     }
 
     /// Builds an engine that continues where a dead program stopped: with its cache and its open
@@ -186,13 +187,17 @@ impl Builder {
     pub fn adopt(mut self, socket: impl AsRef<Path>) -> Result<Adopted> {
         may_make()?;
         // `channel` is dropped last: the old keeper keeps everything until then.
-        let Handed { channel, arena, process, files: handed } = Handed::ask(socket.as_ref())?;
+        let Handed { channel, arena, process, files } = Handed::ask(socket.as_ref())?;
         self.options.cache_bytes = Some(u64::from(arena.frames()) * PAGE);
         knobs::check(&self.options)?;
         self.options.context_priority.check()?;
         let is_survived = self.is_survived;
-        let engine = self.make(Arc::clone(&arena), true)?;
-        let (files, pages) = engine.take_over(handed, |keeper| {
+        let marks = files.iter().filter_map(|handed| match mark_of(&handed.file) {
+            Ok(Marked::By(mark)) => Some(mark),
+            _ => None,
+        });
+        let engine = self.make(Arc::clone(&arena), true, &marks.collect::<Vec<_>>())?;
+        let (files, pages) = engine.take_over(files, |keeper| {
             // Confirm the new keeper first. If this process dies in between, both keepers have
             // everything.
             if let Some(keeper) = keeper {
@@ -209,9 +214,10 @@ impl Builder {
         Ok(Adopted::new(engine, files, process, pages))
     }
 
-    /// Makes an engine from checked settings. With `on_trial` another keeper still owns the memory.
-    fn make(self, arena: Arc<Arena>, on_trial: bool) -> Result<Engine> {
-        let log = self.log.map(|(directory, how)| open_log(&directory, how)).transpose()?;
+    /// Makes an engine from checked settings. With `on_trial` another keeper still owns the memory,
+    /// and holds files with these marks of an intent log.
+    fn make(self, arena: Arc<Arena>, on_trial: bool, held: &[Mark]) -> Result<Engine> {
+        let log = self.log.map(|(directory, how)| open_log(&directory, how, held)).transpose()?;
         let settings = self.options;
         let buffers = Buffers::new(settings.buffer_bytes as usize).map_err(failed(format!(
             "could not allocate {} bytes for buffers",
@@ -261,14 +267,14 @@ impl Engine {
 }
 
 /// Opens the intent log of a directory.
-fn open_log(directory: &Path, how: LogUse) -> Result<OpenLog> {
+fn open_log(directory: &Path, how: LogUse, held: &[Mark]) -> Result<OpenLog> {
     let found = std::fs::canonicalize(directory).map_err(|error| {
         let what = "could not find the directory of the intent log";
         Error::new(ErrorKind::at_open(&error), what).at_path(directory).because(error)
     })?;
     let free = std::fs::File::open(&found).and_then(|opened| free_bytes(opened.as_fd()));
     let most = free.unwrap_or(u64::MAX) / LOG_OF_FREE / BLOCK as u64;
-    logged::open::open(&found, LOG_BLOCKS.min(most).max(LOG_BLOCKS_LEAST), how)
+    logged::open::open(&found, LOG_BLOCKS.min(most).max(LOG_BLOCKS_LEAST), how, held)
 }
 
 fn may_make() -> Result<()> {

@@ -502,9 +502,9 @@ fn contract_09_and_21_a_full_file_system_and_what_is_saved_of_it() {
         // The time of saving.
         file.set_modified(saved).unwrap();
     };
-    set_version(4);
+    set_version(5);
     let later = recover(&image, Run::Real).unwrap_err().to_string();
-    assert!(later.contains("version 4") && later.contains("reads 2 to 3"), "{later}");
+    assert!(later.contains("version 5") && later.contains("reads 2 to 4"), "{later}");
     set_version(2);
     let done = recover(&image, Run::Real).unwrap();
     assert!(done.len() == 1 && done[0].result.is_ok(), "{done:?}");
@@ -630,13 +630,13 @@ fn a_program_that_takes_over_gets_all_and_nobody_else_does() {
     let adopt_as = |version: u32, layout: u64| {
         [&[32][..], b"FBK\x01", &version.to_le_bytes(), &layout.to_le_bytes()].concat()
     };
-    let adopt = adopt_as(2, 3);
+    let adopt = adopt_as(3, 4);
     let mode =
         std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&socket).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600);
     assert_eq!(ask(&socket, &adopt).1, [(17, 0)], "its program is alive");
     kept::kill(&mut survived.child, libc::SIGKILL);
-    for other in [adopt_as(9, 3), adopt_as(2, 2), adopt_as(2, 4)] {
+    for other in [adopt_as(9, 4), adopt_as(3, 2), adopt_as(3, 5)] {
         assert_eq!(ask(&socket, &other).1, [(17, 0)], "another version");
     }
     assert_eq!(ask(&socket, b"hello?").1, [(17, 0)]);

@@ -14,6 +14,9 @@ use forebay_uring::{
 
 use super::devices::{Progress, finish};
 use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::intent_log::file::LogFile;
+use crate::core::intent_log::marks::{Marked, mark_of};
+use crate::core::intent_log::recover::{self as intent_log, Ask};
 use crate::core::limits::KEEPER_RECOVER_PATIENCE;
 use crate::core::recovery::finish::{Done, Job, Rings, places};
 use crate::core::recovery::inherited::{INTERRUPTED, headers, known_of, matches_record};
@@ -82,7 +85,8 @@ pub(crate) fn save(arena: &Arena, directory: &Path, process: u32) -> io::Result<
 /// Writes saved data to the files it belongs to, and syncs them. Blocks.
 ///
 /// `image` is a file that a keeper saved ([`Keeper::save_to`](crate::Keeper::save_to)), or the
-/// memory of a stopped program (`/proc/PID/fd/N`). A file is written only if its path still names
+/// memory of a stopped program (`/proc/PID/fd/N`). The intent log of a file is recovered first. A
+/// file is written only if its path still names
 /// the same file, no other program has it open, and it has not been changed since. So a second run
 /// writes nothing more. A file is not written if the program panicked while it changed its state:
 /// then its data may be half changed, and stays in the image. Returns one result for each file.
@@ -107,12 +111,14 @@ pub fn recover(image: &Path, run: Run) -> Result<Vec<Recovered>> {
         .map_err(|error| Error::new(ErrorKind::Io, "could not watch leases").because(error))?;
     let mut recovered = Vec::new();
     let mut jobs = BTreeMap::new();
-    for (number, plan) in plans {
+    // The recovery of an intent log changes files, so all are looked at before.
+    let looked: Vec<_> = plans.keys().map(|number| look(&records[number], since)).collect();
+    for ((number, plan), looked) in plans.into_iter().zip(looked) {
         let record = &records[&number];
         let result = match run {
             _ if record.interrupted => Err(interrupted(record, &plan)),
-            Run::Dry => look(record, since),
-            Run::Real => claim(record, since, &watch).map(|file| {
+            Run::Dry => looked,
+            Run::Real => looked.and_then(|()| claim(record, &watch)).map(|file| {
                 jobs.insert(number, Job::new(file, record.path.clone(), plan.clone()));
             }),
         };
@@ -181,10 +187,33 @@ fn look(record: &FileRecord, since: Option<SystemTime>) -> Result<()> {
     Ok(())
 }
 
+/// Puts the records of the intent log of a file into its files: they are older than the image, and a
+/// later recovery would put them over its data.
+fn recover_log(path: &Path) -> Result<()> {
+    let how = How { access: Access::Read, create: Create::No, truncate: Truncate::Keep, mode: 0 };
+    let Ok(Marked::By(mark)) = OpenFile::open(path, &how).and_then(|opened| mark_of(&opened.file))
+    else {
+        return Ok(());
+    };
+    for directory in path.ancestors().skip(1) {
+        let log = LogFile::open(directory, Ask::default().patience)?;
+        if log.is_some_and(|log| log.id() == mark.log) {
+            let recovery = intent_log::recover(directory, &Ask::default())?;
+            if !recovery.is_empty {
+                let what = "not written: records of its intent log are not in their files";
+                let remedy = format!("forebay recover {}, then again", directory.display());
+                return Err(Error::new(ErrorKind::Open, what).at_path(path).remedy(remedy));
+            }
+            break;
+        }
+    }
+    Ok(())
+}
+
 /// Opens a file if it may be written.
-fn claim(record: &FileRecord, since: Option<SystemTime>, watch: &LeaseWatch) -> Result<OpenFile> {
-    look(record, since)?;
+fn claim(record: &FileRecord, watch: &LeaseWatch) -> Result<OpenFile> {
     let path = &record.path;
+    recover_log(path)?;
     let error = |kind, what: &str| Error::new(kind, what).at_path(path);
     let how =
         How { access: Access::ReadWrite, create: Create::No, truncate: Truncate::Keep, mode: 0 };

@@ -35,7 +35,7 @@ pub(super) fn open(blocks: u64) -> OpenLog {
     let directory = Path::new(DIRECTORY);
     let mut failures = 0;
     loop {
-        match logged::open::open(directory, blocks, LogUse::Always) {
+        match logged::open::open(directory, blocks, LogUse::Always, &[]) {
             Ok(opened) => return opened,
             Err(error) => {
                 world::trace(format_args!("the log cannot be opened: {error}"));

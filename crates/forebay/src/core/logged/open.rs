@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Duration;
 
-use forebay_log::NAME;
+use forebay_log::{Mark, NAME};
 
 use crate::core::base::{LogUse, OpenLog};
 use crate::core::error::{Error, ErrorKind, Result};
@@ -17,12 +17,12 @@ use crate::platform::OpenDirectory;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Opens the log of a directory, and puts the records of an earlier engine into their files.
-/// Blocks.
+/// Blocks. `held` are the marks of files that the engine takes over from a keeper.
 ///
 /// # Errors
 /// As [`recover`](crate::core::intent_log::recover::recover); `Open` if records are left that may
 /// not be put into their files, and the error of the file system if no log can be made.
-pub(crate) fn open(directory: &Path, blocks: u64, how: LogUse) -> Result<OpenLog> {
+pub(crate) fn open(directory: &Path, blocks: u64, how: LogUse, held: &[Mark]) -> Result<OpenLog> {
     let mut file = match LogFile::open(directory, PATIENCE)? {
         Some(file) => file,
         None => {
@@ -40,7 +40,7 @@ pub(crate) fn open(directory: &Path, blocks: u64, how: LogUse) -> Result<OpenLog
             .at_path(file.path())
             .remedy("mount the file system read-write"));
     }
-    let recovery = recover_log(&mut file, directory, &Ask::default())?;
+    let recovery = recover_log(&mut file, directory, &Ask::default(), held)?;
     if !recovery.is_empty {
         return Err(left(&file, recovery));
     }

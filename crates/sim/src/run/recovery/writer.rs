@@ -45,7 +45,7 @@ pub(super) fn write(test: &Rc<Test>, random: Random, is_first: bool) {
     let mut log = LogFile::open(directory, Duration::from_secs(5))
         .expect("a calm machine")
         .expect("the log was made");
-    let recovery = recover_log(&mut log, directory, &Ask::default()).expect("a calm machine");
+    let recovery = recover_log(&mut log, directory, &Ask::default(), &[]).expect("a calm machine");
     assert!(recovery.is_empty && recovery.files.is_empty(), "it was recovered: {recovery:?}");
     let (open, live) = (Vec::new(), vec![(Vec::new(), 0); FILES]);
     let (points, dirty, test) = (BTreeMap::new(), vec![Vec::new(); FILES], Rc::clone(test));

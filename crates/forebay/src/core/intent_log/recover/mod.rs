@@ -26,7 +26,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use forebay_log::{MAX_PROMISE, NAME, Point, Replay};
+use forebay_log::{Counts, FilePlan, MAX_PROMISE, Mark, NAME, Point, Replay};
 
 use self::check::{Checked, Verdict};
 pub use self::fate::{Fate, Recovered, Recovery};
@@ -74,26 +74,35 @@ pub fn recover(directory: &Path, ask: &Ask) -> Result<Recovery> {
         let what = "this directory has no intent log";
         return Err(Error::new(ErrorKind::NotFound, what).at_path(&directory.join(NAME)));
     };
-    recover_log(&mut log, directory, ask)
+    recover_log(&mut log, directory, ask, &[])
 }
 
 /// Recovers a log that was just opened: see [`recover`]. If [`Recovery::is_empty`] is true after
-/// that, batches can be appended.
+/// that, batches can be appended. `held` are the marks of files that the caller takes over from a
+/// keeper: they cannot be opened here.
 ///
 /// # Errors
 /// As [`recover`].
-pub(crate) fn recover_log(log: &mut LogFile, directory: &Path, ask: &Ask) -> Result<Recovery> {
+pub(crate) fn recover_log(
+    log: &mut LogFile,
+    directory: &Path,
+    ask: &Ask,
+    held: &[Mark],
+) -> Result<Recovery> {
     let scanned = log.scan()?;
     check_clock(log, !scanned.batches.is_empty())?;
     let replay = Replay::new(&scanned.batches);
     let mut lookup = Lookup::new(directory)?;
-    let hints = replay.files.iter().map(|plan| (plan.file.inode, files::path_of_bytes(&plan.path)));
+    // An open of one of them would break the lease of its keeper.
+    let left = replay.files.iter().filter(|plan| !is_in_place(log, plan, held));
+    let hints = left.map(|plan| (plan.file.inode, files::path_of_bytes(&plan.path)));
     let places = lookup.find(hints.collect());
     // Nobody hears of a break: the other program waits until the file is done.
     let watch = LeaseWatch::new(|_| {}).map_err(|error| {
         Error::new(ErrorKind::Open, "could not watch leases").at_path(log.path()).because(error)
     })?;
-    let recovering = Recovering { ask, lookup: &lookup, watch: &watch, end: scanned.end.sequence };
+    let (lookup, watch, end) = (&lookup, &watch, scanned.end.sequence);
+    let recovering = Recovering { ask, lookup, watch, held, end };
     let mut files = Vec::new();
     for plan in &replay.files {
         let place = places.get(&plan.file.inode);
@@ -112,6 +121,16 @@ pub(crate) fn recover_log(log: &mut LogFile, directory: &Path, ask: &Ask) -> Res
         recovery.is_empty = true;
     }
     Ok(recovery)
+}
+
+/// Returns whether a keeper that holds a file has brought it into place.
+fn is_in_place(log: &LogFile, plan: &FilePlan, held: &[Mark]) -> bool {
+    let mut held = held.iter().filter(|mark| mark.log == log.id());
+    let mark = held.find(|mark| mark.file.is_same(&plan.file));
+    mark.is_some_and(|mark| match mark.counts {
+        Counts::From(first) => plan.newest_from(first).is_empty(),
+        Counts::SavedFrom(_) => false,
+    })
 }
 
 /// Writes a head behind the last batch.
@@ -145,22 +164,21 @@ struct Recovering<'a> {
     ask: &'a Ask,
     lookup: &'a Lookup,
     watch: &'a LeaseWatch,
+    held: &'a [Mark],
     /// Sequence number behind the last batch.
     end: u64,
 }
 
 impl Recovering<'_> {
-    fn file(
-        &self,
-        log: &mut LogFile,
-        plan: &forebay_log::FilePlan,
-        place: Option<&Place>,
-    ) -> Recovered {
+    fn file(&self, log: &mut LogFile, plan: &FilePlan, place: Option<&Place>) -> Recovered {
         let hint = || files::path_of_bytes(&plan.path);
         let path = place.map_or_else(hint, |place| place.path.clone());
         let all = plan.newest_from(0);
         let bytes = |copies: &[forebay_log::replay::Copy]| copies.iter().map(|it| it.length).sum();
         let checked = match place {
+            _ if is_in_place(log, plan, self.held) => {
+                Checked { verdict: Verdict::Done, copies: Vec::new() }
+            }
             Some(place) => self.check(log, plan, place),
             None => self.missing(&path),
         };
@@ -199,7 +217,7 @@ impl Recovering<'_> {
     fn skip(
         &self,
         log: &mut LogFile,
-        plan: &forebay_log::FilePlan,
+        plan: &FilePlan,
         path: &Path,
         copies: &[forebay_log::replay::Copy],
         reason: String,

@@ -42,7 +42,7 @@ impl Store {
     /// Opens the log with a promise that ends in some time.
     fn engine(&self, nanoseconds: i64) -> Engine {
         let mut log = LogFile::open(self.directory.path(), Duration::ZERO).unwrap().unwrap();
-        let recovery = recover_log(&mut log, self.directory.path(), &ask()).unwrap();
+        let recovery = recover_log(&mut log, self.directory.path(), &ask(), &[]).unwrap();
         assert!(recovery.is_empty && recovery.files.is_empty());
         let promise = Wall(clock::wall()).after(nanoseconds);
         log.advance(log.ring().start(), promise).unwrap();

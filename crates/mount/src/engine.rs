@@ -151,6 +151,10 @@ fn put_back(source: &Source, log: &Log) -> Result<bool, Error> {
     if !source.path.join(intent_log::NAME).exists() {
         return Ok(false);
     }
+    if source.keeper().exists() {
+        // It has the log, or files with its marks.
+        wait_for_end(source, log)?;
+    }
     let recovery = intent_log::recover(&source.path, &Ask::default())?;
     if !recovery.is_empty {
         let what = "its intent log has bytes that cannot be put back into their files";

@@ -26,7 +26,7 @@ pub(crate) struct MountArgs {
     ///
     /// After a crash nobody may use SOURCE before it is mounted again. `price` uses the log if a
     /// flush of the disk is slow, `always` on any disk, for tests.
-    #[arg(long, value_name = "WHEN", requires = "no_survive", conflicts_with = "plain")]
+    #[arg(long, value_name = "WHEN", conflicts_with = "plain")]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "price")]
     #[arg(hide_short_help = true)]
     pub(crate) intent_log: Option<LogWhen>,

@@ -103,6 +103,22 @@ impl CachedFile {
         }
     }
 
+    /// Returns whether the dirty pages touch each other, have space, and leave the size as it is:
+    /// one write and one flush make them durable, without the journal of the file system.
+    #[must_use]
+    pub fn is_one_rewrite(&self) -> bool {
+        let mut next = None;
+        let is_one = self.index.dirty_chunks().all(|(first, chunk)| {
+            slots(chunk.dirty).all(|slot| {
+                let page = first + slot as u64;
+                let touches = next.is_none_or(|next| next == page);
+                next = Some(page + 1);
+                touches && self.has_space(page)
+            })
+        });
+        is_one && self.sizes.size() == self.sizes.disk_size()
+    }
+
     fn has_space(&self, page: u64) -> bool {
         !self.lacks_space(&(page * PAGE..(page + 1) * PAGE))
     }

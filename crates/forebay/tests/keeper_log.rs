@@ -1,5 +1,5 @@
-//! A keeper beside an intent log: what it does with files that it cannot write, with a log that
-//! cannot be read, with an atomic write in progress, and for a program that takes over.
+//! A keeper beside an intent log: its handling of files that it cannot write, of a log that cannot
+//! be read, and of an atomic write in progress; and a program that takes over from it.
 //!
 //! The program that dies is a child of this program.
 

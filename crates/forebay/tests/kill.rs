@@ -103,8 +103,8 @@ fn take(file: &File, step: &Step) -> forebay::Result<()> {
 }
 
 /// Starts a child, kills it after a while, and returns its last reports.
-fn kill_one(path: &Path, seed: u64, shape: usize, who: Who, random: &mut Random) -> Said {
-    let Who { syncs, has_keeper } = who;
+fn kill_one(path: &Path, seed: u64, shape: usize, killed: Killed, random: &mut Random) -> Said {
+    let Killed { syncs, has_keeper } = killed;
     let age = 1 + random.below(60);
     let task = format!("{}\n{seed}\n{shape}\n{age}\n{syncs:?}\n{has_keeper}", path.display());
     let mut child = process::start_child(CHILD, &task);
@@ -216,24 +216,24 @@ enum Ahead {
 
 /// The program that is killed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Who {
+struct Killed {
     syncs: Syncs,
     /// A keeper is killed, too.
     has_keeper: bool,
 }
 
-const PLAIN: Who = Who { syncs: Syncs::InPlace, has_keeper: false };
-const LOGGED: Who = Who { syncs: Syncs::Logged, has_keeper: false };
-const WITH_KEEPER: Who = Who { syncs: Syncs::Logged, has_keeper: true };
+const PLAIN: Killed = Killed { syncs: Syncs::InPlace, has_keeper: false };
+const LOGGED: Killed = Killed { syncs: Syncs::Logged, has_keeper: false };
+const WITH_KEEPER: Killed = Killed { syncs: Syncs::Logged, has_keeper: true };
 
 /// Returns the number of kills: `FOREBAY_TEST_KILLS` if it is set, otherwise `by_default`.
 fn kills(by_default: usize) -> usize {
     support::number("FOREBAY_TEST_KILLS", by_default)
 }
 
-fn kill_many(directory: &Path, times: usize, ahead: Ahead, who: Who) {
+fn kill_many(directory: &Path, times: usize, ahead: Ahead, killed: Killed) {
     adopt_orphans();
-    let syncs = who.syncs;
+    let syncs = killed.syncs;
     let seed = support::seed();
     let mut random = Random::new(seed);
     let engine =
@@ -242,7 +242,7 @@ fn kill_many(directory: &Path, times: usize, ahead: Ahead, who: Who) {
     for at in 0..times {
         let path = directory.join(format!("file-{at}"));
         let (seed, shape) = (random.draw() >> 1, at % SHAPES.len());
-        let said = kill_one(&path, seed, shape, who, &mut random);
+        let said = kill_one(&path, seed, shape, killed, &mut random);
         let context = format!("kill {at}, {:?}, seed {seed}, {said:?}", SHAPES[shape]);
         tally.synced += usize::from(said.synced > 0);
         tally.steps += said.begun;

@@ -271,7 +271,7 @@ fn write_on(engine: &Engine, task: &Task, number: usize, reported: &Reported) {
         reported.set(2 * number, workload.number);
         take(&mut file, &workload, &step, &open);
         reported.set(2 * number + 1, workload.number);
-        if task.beside == Beside::Log && workload.number % 8 == 0 {
+        if task.beside == Beside::Log && workload.number.is_multiple_of(8) {
             file.sync_data().unwrap();
         }
     }

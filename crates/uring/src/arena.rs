@@ -359,7 +359,7 @@ impl Arena {
         self.record(number).expect(SHARED_ALONE).interrupt();
     }
 
-    /// Stores the state of the flushes of a file of which the intent log has records.
+    /// Stores the state of the flushes of a file, while the intent log has records of it.
     ///
     /// # Panics
     /// As [`Arena::enter_file`].

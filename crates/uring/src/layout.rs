@@ -14,8 +14,8 @@
 //! masks_offset     a mask for each frame (masks.rs); in shared memory alone
 //! ```
 //!
-//! Versions 2 and 3 differ in some words of a file's record alone, which did not exist and were zero
-//! (records.rs). Memory and images of them are read as they are.
+//! Versions 2 and 3 differ in some words of a file's record alone, which did not exist and were
+//! zero (records.rs). Memory and images of them are read as they are.
 //!
 //! Untouched records and masks take no memory. A number of frames has one layout, so every word
 //! found has one right value; each is read once and compared before use.

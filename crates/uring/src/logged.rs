@@ -4,7 +4,7 @@
 use std::io;
 
 use rustix::fs::{AtFlags, StatxFlags, XattrFlags};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 
 use crate::file::OpenFile;
 
@@ -46,6 +46,18 @@ impl OpenFile {
             offset += count as u64;
         }
         Ok(())
+    }
+
+    /// Writes all of `data` at `offset`, durably (`RWF_DSYNC`): with FUA if the disk has it.
+    /// Blocks. Interrupted and short writes are continued.
+    ///
+    /// # Errors
+    /// As [`OpenFile::write_all_at`].
+    pub fn write_all_durably_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        crate::file::write_all(data, offset, |data, offset| {
+            let data = [io::IoSlice::new(data)];
+            rustix::io::pwritev2(self, &data, offset, ReadWriteFlags::DSYNC)
+        })
     }
 
     /// Makes the data of the file durable (`fdatasync`), but not its marks. Blocks.

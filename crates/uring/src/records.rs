@@ -12,11 +12,12 @@
 //! word 4       0, or 1 + the length that the file is being cut to; changes by itself
 //! words 5..60  the path, as it was opened; none where it is longer
 //! word 60      0, or 1 since a panic interrupted a change of the file's state; changes by itself
-//! word 61      the last flush while the intent log has records of the file: 0 ended well, 1 on the way, 2 failed;
+//! word 61      the last flush beside records of the intent log: 0 ended well, 1 on the way, 2 failed;
 //!              changes by itself
-//! word 62      0, or 1 + the number of a record of the intent log that is in no frame yet; changes by itself
-//! word 63      check: a mix of the file's number and all words but 3, 4, 60 to 62 and itself, never zero; zero: no
-//!              record
+//! word 62      0, or 1 + the number of a record of the intent log that is in no frame yet;
+//!              changes by itself
+//! word 63      check: a mix of the file's number and all words but 3, 4, 60 to 62 and itself,
+//!              never zero; zero: no record
 //! ```
 //!
 //! The check takes words 60 to 62 as zero. In version 2 of the layout all of them were always zero,
@@ -161,7 +162,7 @@ impl RecordWords {
     }
 
     pub(crate) fn set_unpublished(&self, sequence: Option<u64>) {
-        let word = sequence.map_or(0, |it| it.checked_add(1).expect("no log has so many records"));
+        let word = sequence.map_or(0, |it| it.checked_add(1).expect("sequences are smaller"));
         self.unpublished.store(word, Ordering::Release);
     }
 

@@ -187,8 +187,8 @@ fn look(record: &FileRecord, since: Option<SystemTime>) -> Result<()> {
     Ok(())
 }
 
-/// Puts the records of the intent log of a file into its files: they are older than the image, and a
-/// later recovery would put them over its data.
+/// Puts the records of the intent log of a file into its files: they are older than the image, and
+/// a later recovery would put them over its data.
 fn recover_log(path: &Path) -> Result<()> {
     let how = How { access: Access::Read, create: Create::No, truncate: Truncate::Keep, mode: 0 };
     let Ok(Marked::By(mark)) = OpenFile::open(path, &how).and_then(|opened| mark_of(&opened.file))

@@ -33,8 +33,8 @@ const SIGN: [u8; 4] = *b"FBK\x01";
 /// One message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Message {
-    /// First message of the owner. With it: the memory of the arena, the descriptor that reports the
-    /// end of the rings, and the intent log if there is one.
+    /// First message of the owner. With it: the memory of the arena, the descriptor that reports
+    /// the end of the rings, and the intent log if there is one.
     Hello(Hello),
     /// Keep this file. With it: the file.
     Add {

@@ -9,20 +9,16 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::core::intent_log::file::LogFile;
-use crate::core::recovery::finish::{Rings, finish_device};
-use crate::core::recovery::inherited::{Received, headers, known_of, matches_record};
+use crate::core::recovery::inherited::{headers, known_of};
 use crate::core::recovery::plan::{Plan as Recovery, plan};
-use crate::core::recovery::records::DeadLog;
-use crate::core::recovery::work_of;
 use crate::core::shared::Shared;
-use crate::platform::{Access, Arena, Create, How, OpenFile, Truncate};
+use crate::platform::Arena;
 use crate::random::{PerMille, Random};
+use crate::run::keeper::finish_files;
 use crate::run::recovery::saved;
 use crate::run::stage::Stage;
 use crate::stored::{Keep, SECTOR, Survivor};
@@ -39,9 +35,6 @@ enum End {
     /// The whole machine stops.
     PowerCut,
 }
-
-/// Patience of the keeper with a device that is well.
-const PATIENCE: Duration = Duration::from_secs(600);
 
 /// The end of the keeper.
 const KEEPER: Reason = Reason { what: "end of the keeper", number: 0 };
@@ -217,7 +210,7 @@ impl Stage {
         let is_done = Rc::new(std::cell::Cell::new(false));
         let done = Rc::clone(&is_done);
         world::spawn(keeper, "keeper", move || {
-            finish(&arena, stage.plan.log_blocks.is_some());
+            finish_files(&arena, stage.plan.log_blocks.is_some());
             done.set(true);
             world::wake(KEEPER);
         });
@@ -384,33 +377,4 @@ pub(super) fn bytes_of(found: &Survivor) -> Vec<u8> {
         found.sectors.iter().flat_map(|sector| *crate::stored::bytes_of(sector)).collect();
     bytes.resize(found.size as usize, 0);
     bytes
-}
-
-/// Writes the files of a dead engine, as its keeper does.
-pub(super) fn finish(arena: &Arena, has_log: bool) {
-    let how =
-        How { access: Access::ReadWrite, create: Create::No, truncate: Truncate::Keep, mode: 0 };
-    let mut kept = BTreeMap::new();
-    for (number, record) in arena.files().filter(|(_, record)| record.writable) {
-        let Ok(opened) = OpenFile::open(&record.path, &how) else { continue };
-        if matches_record(&opened.file, &record) {
-            let (generation, found) = (record.generation, record.path);
-            kept.insert(number, Received { generation, found, file: Ok(opened.file) });
-        }
-    }
-    let paths: BTreeMap<u32, _> =
-        kept.iter().map(|(number, kept)| (*number, kept.found.clone())).collect();
-    let log = has_log.then(|| {
-        let log = LogFile::open(Path::new("/"), PATIENCE).expect("the device is well");
-        let log = log.expect("the engine has made it");
-        Arc::new(DeadLog::read(log).expect("the log is whole"))
-    });
-    let work = work_of(arena, kept, &log.map(Ok));
-    let jobs = work.jobs.into_iter().map(|(number, (_, job))| (number, job));
-    let done = finish_device(arena, jobs.collect(), Rings::Gone, PATIENCE, &|| ());
-    for (number, done) in done {
-        // Another program may have a file open whose journal has ended.
-        let is_lost = done.lost.is_some() && !machine::is_aborted(&paths[&number]);
-        assert!(!is_lost, "the keeper loses {:?} of file {number}", done.lost);
-    }
 }

@@ -18,18 +18,23 @@ use std::time::Duration;
 use crate::core::engine::Engine;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file;
+use crate::core::intent_log::file::LogFile;
 use crate::core::recovery::finish::{Job, Rings, finish_device};
-use crate::core::recovery::inherited::{HandedFile, Received, whole_files};
+use crate::core::recovery::inherited::{HandedFile, Received, matches_record, whole_files};
+use crate::core::recovery::records::DeadLog;
 use crate::core::recovery::{KeeperState, Standby};
 use crate::core::recovery::{Work, note_done, work_of};
 use crate::core::shared::Shared;
-use crate::platform::{Alive, Arena, OpenFile};
+use crate::platform::{Access, Alive, Arena, Create, How, OpenFile, Truncate};
 use crate::random::Random;
 use crate::run::stage::Stage;
 use crate::world::{self, Process, machine};
 
 /// Patience of the keeper with a device that fails.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Patience of a keeper with a device that is well.
+const PATIENCE_WELL: Duration = Duration::from_secs(600);
 
 /// Tries to adopt files on a device that fails now and then.
 const ADOPTIONS: u32 = 100;
@@ -237,4 +242,33 @@ fn finish(keeper: Keeper, arena: Arc<Arena>) -> HandedOver {
         }
     }
     HandedOver { keeper: keeper.process, arena, files }
+}
+
+/// Writes the files of a dead engine, as its keeper does on a device that is well.
+pub(super) fn finish_files(arena: &Arena, has_log: bool) {
+    let how =
+        How { access: Access::ReadWrite, create: Create::No, truncate: Truncate::Keep, mode: 0 };
+    let mut kept = BTreeMap::new();
+    for (number, record) in arena.files().filter(|(_, record)| record.writable) {
+        let Ok(opened) = OpenFile::open(&record.path, &how) else { continue };
+        if matches_record(&opened.file, &record) {
+            let (generation, found) = (record.generation, record.path);
+            kept.insert(number, Received { generation, found, file: Ok(opened.file) });
+        }
+    }
+    let paths: BTreeMap<u32, _> =
+        kept.iter().map(|(number, kept)| (*number, kept.found.clone())).collect();
+    let log = has_log.then(|| {
+        let log = LogFile::open(Path::new("/"), PATIENCE_WELL).expect("the device is well");
+        let log = log.expect("the engine has made it");
+        Arc::new(DeadLog::read(log).expect("the log is whole"))
+    });
+    let work = work_of(arena, kept, &log.map(Ok));
+    let jobs = work.jobs.into_iter().map(|(number, (_, job))| (number, job));
+    let done = finish_device(arena, jobs.collect(), Rings::Gone, PATIENCE_WELL, &|| ());
+    for (number, done) in done {
+        // Another program may have a file open whose journal has ended.
+        let is_lost = done.lost.is_some() && !machine::is_aborted(&paths[&number]);
+        assert!(!is_lost, "the keeper loses {:?} of file {number}", done.lost);
+    }
 }

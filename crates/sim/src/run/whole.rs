@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use forebay_log::HEADS;
 
-use super::death::finish;
 use super::engine::assemble;
 use super::how;
+use super::keeper::finish_files;
 use super::logged::LOG;
 use super::stage::Heard;
 use crate::core::engine::Engine;
@@ -325,7 +325,7 @@ impl Test {
         while machine::in_flight() > 0 {
             world::sleep(Duration::from_millis(1));
         }
-        in_process("keeper", move || finish(&arena, true));
+        in_process("keeper", move || finish_files(&arena, true));
         marks::hit("kept");
         self.check(|path| super::recovery::survivor_of(path));
     }

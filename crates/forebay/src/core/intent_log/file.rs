@@ -1,20 +1,19 @@
 //! The open log of a directory: one descriptor, locked against other engines and recoveries.
 //!
-//! Direct I/O where the file system has it. Every write is followed by an fdatasync before this
-//! returns. One caller at a time: batches and heads are written one after the other.
+//! Direct I/O where the file system has it. Every write is durable before this returns. One caller
+//! at a time: batches and heads are written one after the other.
 
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use forebay_log::head::NoHead;
 use forebay_log::replay::Copy;
 use forebay_log::scan::{Scanned, scan};
-use forebay_log::{
-    BLOCK, Batch, FileId, HEADS, Head, LogId, NAME, Point, Ring, ScanError, Source, VERSION, Wall,
-};
+use forebay_log::{BLOCK, Batch, HEADS, Head, LogId, NAME, Point, Ring, ScanError, Source, Wall};
 
+use super::durable::{Choice, Way};
+use super::heads::{check, cut_short, head_of};
 use super::marks::file_id;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::platform::{
@@ -41,6 +40,8 @@ pub(crate) struct LogFile {
     is_read_only: bool,
     /// Set once a write has failed: its batch may be there or not.
     is_uncertain: bool,
+    /// How batches become durable.
+    choice: Choice,
     memory: AlignedMemory,
 }
 
@@ -115,7 +116,8 @@ impl LogFile {
         let ring = Ring::new(head.ring, head.start);
         let promise = head.promise;
         let (is_read_only, is_uncertain) = (false, false);
-        Ok(Self { file, path, head, ring, promise, is_read_only, is_uncertain, memory })
+        let choice = Choice::default();
+        Ok(Self { file, path, head, ring, promise, is_read_only, is_uncertain, choice, memory })
     }
 
     /// Returns the path of the log.
@@ -235,8 +237,16 @@ impl LogFile {
         self.ring.push(next);
         self.is_uncertain = true;
         let offset = (HEADS + at.position % self.ring.blocks()) * BLOCK as u64;
-        self.file.write_all_at(&self.memory[..length], offset)?;
-        self.file.sync_data()?;
+        let begin = clock::instant();
+        let bytes = &self.memory[..length];
+        match self.choice.way() {
+            Way::Write => self.file.write_all_durably_at(bytes, offset)?,
+            Way::Flush => {
+                self.file.write_all_at(bytes, offset)?;
+                self.file.sync_data()?;
+            }
+        }
+        self.choice.note(clock::instant().saturating_duration_since(begin));
         self.is_uncertain = false;
         self.promise = self.promise.max(promise);
         Ok(at.sequence)
@@ -334,54 +344,6 @@ pub(super) fn patiently<T>(
             result => return result,
         }
     }
-}
-
-fn head_of(path: &Path, heads: &[u8]) -> Result<Head> {
-    let (one, other) = heads.split_at(BLOCK);
-    Head::newest([one, &other[..BLOCK]]).map_err(|reason| {
-        let (kind, what) = match reason {
-            NoHead::Missing => (ErrorKind::Open, "this file is no intent log".to_owned()),
-            NoHead::Damaged => {
-                let what = "the intent log is damaged: neither of its two heads is valid";
-                (ErrorKind::Open, what.to_owned())
-            }
-            NoHead::Version(version) => {
-                let what = format!(
-                    "the intent log has format version {version}; this program reads version \
-                     {VERSION}"
-                );
-                (ErrorKind::Unsupported, what)
-            }
-        };
-        let error = Error::new(kind, what).at_path(path);
-        match reason {
-            NoHead::Version(_) => error.remedy("recover it with the program that wrote it"),
-            _ => error.remedy("keep it, and restore the directory from a copy with its log"),
-        }
-    })
-}
-
-fn check(path: &Path, head: &Head, length: u64, own: &FileId) -> Result<()> {
-    let expected = (HEADS + head.ring) * BLOCK as u64;
-    if length < expected {
-        return Err(cut_short(path, length, expected));
-    }
-    if !head.file.is_same(own) {
-        let what = "this intent log belongs to another file: the log or its directory was copied, \
-                    moved to another file system, or restored";
-        return Err(Error::new(ErrorKind::Open, what).at_path(path).remedy(
-            "recover the original directory; if these files are known to be complete, remove this \
-             log",
-        ));
-    }
-    Ok(())
-}
-
-fn cut_short(path: &Path, length: u64, expected: u64) -> Error {
-    let what = format!("the intent log is cut short: it has {length} of {expected} bytes");
-    Error::new(ErrorKind::Open, what)
-        .at_path(path)
-        .remedy("keep it, and restore the directory from a copy with its log")
 }
 
 fn not_read(path: &Path, error: io::Error) -> Error {

@@ -36,7 +36,7 @@ pub(crate) mod route;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use forebay_log::{BLOCK, LogId, Wall};
@@ -73,6 +73,8 @@ pub(crate) struct IntentLog {
     has_work: Condvar,
     /// Notified when the thread that empties files has something to do.
     has_files: Condvar,
+    /// Syncs in progress.
+    syncs: AtomicUsize,
     pub(crate) numbers: Numbers,
     /// Reports the end of both threads.
     ended: Arc<ThreadsEnd>,
@@ -125,6 +127,7 @@ impl IntentLog {
             marking: Mutex::default(),
             has_work: Condvar::default(),
             has_files: Condvar::default(),
+            syncs: AtomicUsize::new(0),
             numbers: Numbers::default(),
         }
     }

@@ -8,12 +8,16 @@
 //! | has none, and may be logged | record | ordinary |
 //! | has none, and may not be logged | ordinary | ordinary |
 //!
+//! A sync that is alone, and has one write to make, gains nothing by a record: both are a write and
+//! a flush, and the file would be written once more later. It is ordinary if it needs no new space.
+//!
 //! A flush proves nothing to a sync while records are live: a replay would put their bytes over
 //! those that the flush made durable. So [`Way::Ordinary`] is taken only without live records.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use forebay_block::Errno;
@@ -24,6 +28,7 @@ use super::logging::{Awaited, Outcome, Stage};
 use crate::core::direct::plug::plugged_no_more;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::inode::Inode;
+use crate::core::inode::state::State;
 use crate::core::logged::bounds::{LOG_PAGES, LOG_SYNCS};
 use crate::core::shared::Shared;
 use crate::core::stats::Counters;
@@ -57,6 +62,7 @@ pub(crate) async fn sync(
     inode: &Arc<Inode>,
     request: TicketKind,
 ) -> Result<()> {
+    let _syncing = log.begin_syncs(1);
     match try_record(shared, log, inode, request).await {
         Tried::Logged => Ok(()),
         Tried::Failed(error) => Err(error),
@@ -111,7 +117,7 @@ fn decide(shared: &Shared, log: &IntentLog, inode: &Arc<Inode>, tries: Tries) ->
     let mut is_new = false;
     let way = shared.change(inode, |file| {
         let may_log = tries != Tries::Over && log.may_log(file);
-        if may_log && file.cache.may_log(LOG_PAGES) != Loggable::No {
+        if may_log && file.cache.may_log(LOG_PAGES) != Loggable::No && !log.gains_nothing(file) {
             let (awaited, is_first) = file.logging.ask_for_record();
             is_new = is_first;
             return Way::Wait(awaited);
@@ -153,6 +159,20 @@ impl IntentLog {
     /// Returns the number of syncs before a file gets its mark, which costs as much as two.
     fn syncs_before_mark(&self) -> u32 {
         if self.is_forced() { 1 } else { LOG_SYNCS }
+    }
+
+    /// Returns whether an ordinary sync of a file costs no more than a record of it.
+    fn gains_nothing(&self, file: &State) -> bool {
+        !self.is_forced()
+            && self.syncs.load(Ordering::Relaxed) <= 1
+            && !file.logging.is_live()
+            && file.cache.is_one_rewrite()
+    }
+
+    /// Counts syncs until the result is dropped.
+    pub(crate) fn begin_syncs(&self, count: usize) -> Syncing<'_> {
+        self.syncs.fetch_add(count, Ordering::Relaxed);
+        Syncing { log: self, count }
     }
 
     /// Has a file emptied that has live records: no caller waits for that, or its lease is wanted.
@@ -281,5 +301,17 @@ impl Drop for PastLog {
         if self.inode.is_here() {
             self.inode.lock().logging.end_hold();
         }
+    }
+}
+
+/// Syncs in progress.
+pub(crate) struct Syncing<'a> {
+    log: &'a IntentLog,
+    count: usize,
+}
+
+impl Drop for Syncing<'_> {
+    fn drop(&mut self) {
+        self.log.syncs.fetch_sub(self.count, Ordering::Relaxed);
     }
 }

@@ -9,6 +9,7 @@ pub(crate) mod finish;
 pub(crate) mod inherited;
 pub(crate) mod plan;
 pub(crate) mod records;
+mod runs;
 
 use std::collections::BTreeMap;
 use std::io;

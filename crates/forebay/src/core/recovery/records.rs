@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! mark with a promise of the keeper, fsync
-//!   if a flush may have lost pages, of those with a record: what is not in memory (see below)
+//!   if a flush may have lost pages: those with a record that are not in memory (see below)
 //!   the frames; if a flush may have lost pages, clean ones with a record, too
 //!   the record of an atomic write, if its bytes are not in the frames yet
 //! fsync --> mark behind the log, fsync

@@ -138,6 +138,7 @@ async fn sync_with_log(
     files: &[&File],
     checked: Vec<Result<()>>,
 ) -> Vec<Result<()>> {
+    let _syncing = log.begin_syncs(files.len());
     let tries = files.iter().zip(&checked).map(|(file, checked)| {
         let inode = &file.inode;
         checked.is_ok().then(|| {

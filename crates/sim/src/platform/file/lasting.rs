@@ -34,6 +34,15 @@ impl OpenFile {
         Ok(())
     }
 
+    /// As `forebay_uring::OpenFile::write_all_durably_at`.
+    ///
+    /// # Errors
+    /// Of the device.
+    pub fn write_all_durably_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        self.write_all_at(data, offset)?;
+        self.sync_data()
+    }
+
     /// Makes the data of the file durable, and its mark or not. Blocks.
     ///
     /// # Errors

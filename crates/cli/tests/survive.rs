@@ -65,12 +65,12 @@ fn an_image_of_a_later_version_is_refused_and_stays() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = directory.path().join("image");
     let mut image = [7; 100_000];
-    image[..8].copy_from_slice(b"FOREBAY\x04");
-    image[8..16].copy_from_slice(&4_u64.to_ne_bytes());
+    image[..8].copy_from_slice(b"FOREBAY\x05");
+    image[8..16].copy_from_slice(&5_u64.to_ne_bytes());
     fs::write(&path, image).unwrap();
     for more in [&["--dry-run"][..], &[]] {
         let (code, out, err) = run(&[&["recover", path.to_str().unwrap()], more].concat());
-        let says = "its layout is of version 4, and this program reads 2 to 3: use the program";
+        let says = "its layout is of version 5, and this program reads 2 to 4: use the program";
         assert!(code == Some(2) && out.is_empty() && err.contains(says), "{err}");
     }
     assert_eq!(fs::read(&path).unwrap(), image);

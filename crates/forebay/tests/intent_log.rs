@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use forebay::intent_log::{self, Ask};
-use forebay::{Engine, ErrorKind, File, Keeper, Options};
+use forebay::{Engine, ErrorKind, File, Options};
 use support::mount::{FileSystem, Mount};
 use support::{MIB, how, pattern, process};
 
@@ -240,11 +240,9 @@ fn contract_26_a_removed_log_is_reported_once_and_passed_by() {
 }
 
 #[test]
-fn a_log_excludes_a_keeper_and_another_engine() {
+fn a_log_excludes_another_engine() {
     let directory = support::directory();
     let builder = || Engine::builder(options()).intent_log_always(directory.path());
-    let with_keeper = builder().survive(Keeper::this_program()).build();
-    assert_eq!(support::kind_of(with_keeper.map(drop)), ErrorKind::Unsupported);
     let first = builder().build().unwrap();
     assert_eq!(support::kind_of(builder().build().map(drop)), ErrorKind::Busy);
     drop(first);

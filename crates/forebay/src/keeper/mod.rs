@@ -45,9 +45,9 @@
 //! # Beside an intent log
 //!
 //! The keeper holds the log of the engine, and brings its files into place: everything that the
-//! program had written is in them, synced or not, and the log has no records of them any more.
-//! Until then nobody else can open the log, so no recovery puts older bytes back. Files that could
-//! not be written keep their records, and the next recovery of the log puts these into them.
+//! program had written is in them, synced or not, and the log is not needed after that. Until then
+//! nobody else can open the log, so no recovery puts older bytes back. Files that could not be
+//! written keep their records, and the next recovery of the log puts these into them.
 //!
 //! # What a keeper does not cover
 //!

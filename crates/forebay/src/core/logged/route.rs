@@ -104,6 +104,8 @@ pub(crate) async fn try_record(
             Err(error) => return Tried::Failed(error),
             Ok(Outcome::Logged) => {
                 Counters::add(&log.numbers.syncs, 1);
+                // Writes in place share the disk with the log.
+                inode.volume.note_small_sync();
                 return Tried::Logged;
             }
             Ok(Outcome::Refused) => tries = Tries::Over,

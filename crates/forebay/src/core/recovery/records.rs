@@ -166,7 +166,7 @@ impl Records {
         unpublished.iter().try_for_each(|copy| log.copy_to(file, copy, || keep_promise(file, mark)))
     }
 
-    /// Ends a file whose bytes are in place and flushed: none of its records counts any more.
+    /// Ends a file whose bytes are in place and flushed: from here on none of its records counts.
     pub(super) fn end(&mut self, file: &OpenFile) -> io::Result<()> {
         end_marks(file, &self.mark, self.log.end)
     }

@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use forebay::intent_log::{self, Ask};
 use forebay::{Builder, Engine, ErrorKind, File, Keeper, Options};
 use support::kept::{self, SOON, adopt_orphans, wait_for_orphan};
 use support::mount::{FileSystem, Mount};
@@ -99,6 +100,42 @@ fn contract_04_and_09_nobody_gets_in_before_it_is_done_after_a_failed_shutdown()
         let said = kept::said(&log);
         assert!(!said.contains("may still be under way") && said.contains("wrote"), "{said}");
     }
+}
+
+/// The engine could not bring a file with records into place, and its program lives on.
+#[test]
+fn contract_25_nobody_gets_the_log_before_the_keeper_is_done_after_a_failed_shutdown() {
+    let Some(mount) = Mount::new("log_left_after_shutdown", FileSystem::Ext4, 64 * MIB) else {
+        return;
+    };
+    let directory = directory();
+    let place = mount.path().canonicalize().unwrap();
+    let (path, log) = (place.join("file"), directory.path().join("log"));
+    let keeper = Keeper { log: Some(log.clone()), ..kept::keeper() };
+    let engine = lazy(keeper, "auto").intent_log_always(&place).build().unwrap();
+    let number = number(&engine);
+    let file = engine.open(&path, &how::create()).unwrap();
+    for _ in 0..20 {
+        file.write_at(&pattern(1, 40_960), 0).unwrap();
+        file.sync_data().unwrap();
+    }
+    assert!(engine.stats().logged_syncs > 0);
+    // Newer than a record, and without space.
+    file.write_at(&pattern(5, LENGTH), 0).unwrap();
+    let filler = process::fill_up(&mount.path());
+    assert_eq!(kind_of(engine.shutdown(SOON)), ErrorKind::NoSpace);
+    drop(file);
+    drop(engine);
+    let at_once = Ask { patience: Duration::ZERO, ..Ask::default() };
+    let recovered = intent_log::recover(&place, &at_once);
+    assert_eq!(kind_of(recovered.map(drop)), ErrorKind::Busy);
+    std::fs::remove_file(filler).unwrap();
+    assert!(eventually(SOON, || !is_there(number)), "{}", kept::said(&log));
+    assert_on_disk(&path, &pattern(5, LENGTH), "everything");
+    let recovery = intent_log::recover(&place, &at_once).unwrap();
+    let bytes: u64 = recovery.files.iter().map(|file| file.bytes).sum();
+    assert!(recovery.is_empty && bytes == 0, "{recovery:?}");
+    assert_on_disk(&path, &pattern(5, LENGTH), "nothing older");
 }
 
 /// Takes or gives up a lock over the whole file, as the open file's.

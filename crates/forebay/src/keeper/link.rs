@@ -259,6 +259,11 @@ impl Link {
     /// Lets the keeper end, because everything is written. Waits until it has ended, a second at
     /// most.
     pub(crate) fn say_goodbye(&self) {
+        // Else a child of this process would keep the lock.
+        let log = self.take_log().map(OpenFile::of_descriptor);
+        if let Some(Ok(log)) = log {
+            let _ = log.try_ofd_lock().and_then(|_| log.ofd_unlock());
+        }
         let Some(up) = self.close() else { return };
         let said = up.channel.send(&Message::Goodbye.encode(), &[]);
         let has_ended = said.is_ok() && up.process.wait(Some(KEEPER_ANSWER)).unwrap_or(false);
@@ -273,6 +278,13 @@ impl Link {
         drop(self.close());
     }
 
+    fn take_log(&self) -> Option<OwnedFd> {
+        if std::process::id() != self.home {
+            return None;
+        }
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
     /// Closes the connection, and returns the running keeper.
     fn close(&self) -> Option<Up> {
         if std::process::id() != self.home {
@@ -281,7 +293,7 @@ impl Link {
         let mut state = self.lock();
         state.files.clear();
         state.alive = None;
-        drop(self.log.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.take_log());
         let line = std::mem::replace(&mut state.line, Line::Closed);
         drop(state);
         self.changed.notify_all();

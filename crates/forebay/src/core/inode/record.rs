@@ -231,6 +231,7 @@ impl Account {
     /// file.
     pub(crate) fn report_flushed(&mut self, cache: &CachedFile, bio: &Bio, is_good: bool) {
         if let Some(record) = &mut self.record
+            && record.flush == Flush::OnTheWay
             && matches!(bio.operation, Operation::FlushData | Operation::FlushAll)
         {
             let is_well = is_good && cache.poisoned().is_none();

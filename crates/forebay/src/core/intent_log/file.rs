@@ -96,6 +96,9 @@ impl LogFile {
     pub(crate) fn of(mut file: OpenFile) -> Result<Self> {
         let path = files::path_of(&file).unwrap_or_else(|_| NAME.into());
         let failed = |error: io::Error| not_opened(&path, error);
+        // It has the lock already, and releases it when it is dropped, though a child of the dead
+        // process may share it.
+        lock(&file, Duration::ZERO).map_err(failed)?;
         // See `open`.
         file.sync().map_err(failed)?;
         file.go_buffered().map_err(failed)?;

@@ -39,7 +39,7 @@ use crate::platform::{FileRecord, Flush, Kind, OpenFile};
 pub(crate) struct DeadLog {
     log: Mutex<LogFile>,
     replay: Replay,
-    /// Sequence number behind the last batch.
+    /// Sequence number behind the last batch, and behind one that a hung write may add.
     end: u64,
 }
 
@@ -54,6 +54,8 @@ pub(super) struct Records {
     unpublished: Vec<Copy>,
     /// Whether pages that were written may be missing in the file.
     flush: Flush,
+    /// Such pages were put into the file. Parts of them were written over that since.
+    is_put: bool,
 }
 
 impl DeadLog {
@@ -64,7 +66,7 @@ impl DeadLog {
     pub(crate) fn read(mut log: LogFile) -> Result<Self> {
         let scanned = log.scan()?;
         let replay = Replay::new(&scanned.batches);
-        Ok(Self { log: Mutex::new(log), replay, end: scanned.end.sequence })
+        Ok(Self { log: Mutex::new(log), replay, end: scanned.end.sequence + 1 })
     }
 
     /// Returns the records of a file: `None` if its mark is not of this log, or says that they are
@@ -95,6 +97,7 @@ impl DeadLog {
             newest: from(first),
             unpublished,
             flush: record.flush,
+            is_put: false,
         }))
     }
 }
@@ -113,6 +116,7 @@ impl Records {
     /// Notes that a flush has failed.
     pub(super) fn doubt(&mut self) {
         self.flush = Flush::Failed;
+        self.is_put = false;
     }
 
     /// Returns all pieces to write, in the order of the file.
@@ -137,7 +141,7 @@ impl Records {
     /// Begins to write a file: before anything else of it is changed.
     pub(super) fn begin(&mut self, file: &OpenFile, plan: &Plan) -> io::Result<()> {
         self.keep_promise(file)?;
-        if self.flush == Flush::Well {
+        if self.flush == Flush::Well || self.is_put {
             return Ok(());
         }
         let length = if self.flush == Flush::OnTheWay { file.length()? } else { 0 };
@@ -151,6 +155,7 @@ impl Records {
             file.read_exact_at(&mut bytes, copy.offset)?;
             file.write_all_at(&bytes, copy.offset)?;
         }
+        self.is_put = true;
         Ok(())
     }
 

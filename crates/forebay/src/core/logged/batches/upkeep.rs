@@ -90,6 +90,10 @@ impl Writer {
                 tracing::warn!(%error, "could not empty the intent log; its records are dead");
             }
         }
+        if self.shared.keeper.is_some() {
+            // It shares the lock, and may have files to bring into place.
+            self.file.file().leave();
+        }
     }
 
     /// Lets nothing be logged before all files are emptied and the log is restarted.

@@ -155,6 +155,8 @@ fn put_back(source: &Source, log: &Log) -> Result<bool, Error> {
         // It has the log, or files with its marks.
         wait_for_end(source, log)?;
     }
+    // A saved image is newer than the log. It recovers the log itself, before its own bytes.
+    saved::write(source, log)?;
     let recovery = intent_log::recover(&source.path, &Ask::default())?;
     if !recovery.is_empty {
         let what = "its intent log has bytes that cannot be put back into their files";

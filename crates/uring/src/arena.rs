@@ -581,7 +581,7 @@ mod tests {
         let superblock: Vec<u64> = (0..14).map(|index| word(index * 8)).collect();
         let (records, masks) = (203 * 4096, 203 * 4096 + 65_536 * 512);
         let known = [
-            3,
+            4,
             4096,
             200,
             4096,
@@ -596,7 +596,7 @@ mod tests {
             10,
         ];
         assert_eq!(superblock[1..], known);
-        assert_eq!(superblock[0].to_ne_bytes(), *b"FOREBAY\x03");
+        assert_eq!(superblock[0].to_ne_bytes(), *b"FOREBAY\x04");
         assert_eq!(file.metadata().unwrap().len(), masks + 25 * 4096);
         assert_eq!(word(4096 + 130 * 32), 5 << 48 | 3 << 45 | 17 << 32 | 9);
         assert_eq!(word(4096 + 130 * 32 + 8), 4);

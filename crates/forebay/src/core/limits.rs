@@ -336,6 +336,9 @@ pub(crate) const KEEPER_PAUSE_MOST: Duration = Duration::from_secs(60);
 /// Files sent to a new keeper before its answers are read: a channel holds a few hundred messages.
 pub(crate) const KEEPER_BATCH: usize = 32;
 
+/// Time that a keeper may take to read an intent log, beside its patience.
+pub(crate) const KEEPER_READS: Duration = Duration::from_secs(60);
+
 /// Maximum length in bytes of a path sent to a keeper.
 pub(crate) const KEEPER_PATH_BYTES: usize = 1024;
 

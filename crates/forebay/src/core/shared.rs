@@ -220,6 +220,9 @@ impl Shared {
     /// Gives up unwritten data in this process. The keeper, if one runs, writes it now.
     pub(crate) fn leave_to_keeper(&self) {
         self.leave_files();
+        if let Some(log) = &self.log {
+            log.end(Some(crate::platform::clock::instant()));
+        }
         self.caller_queues.close();
         if let Some(keeper) = &self.keeper {
             keeper.leave_it();

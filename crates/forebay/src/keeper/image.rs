@@ -4,10 +4,12 @@
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use forebay_log::{Mark, Replay};
 use forebay_uring::{
     Access, Arena, Create, FileRecord, How, Kind, LeaseWatch, Lock, OpenFile, Truncate,
 };
@@ -112,7 +114,15 @@ pub fn recover(image: &Path, run: Run) -> Result<Vec<Recovered>> {
     let mut recovered = Vec::new();
     let mut jobs = BTreeMap::new();
     // The recovery of an intent log changes files, so all are looked at before.
-    let looked: Vec<_> = plans.keys().map(|number| look(&records[number], since)).collect();
+    let looked: Vec<_> = plans
+        .iter_mut()
+        .map(|(number, plan)| {
+            let record = &records[number];
+            look(record, since)?;
+            newer_in_log(record)?.iter().for_each(|range| plan.leave_out(range));
+            Ok(())
+        })
+        .collect();
     for ((number, plan), looked) in plans.into_iter().zip(looked) {
         let record = &records[&number];
         let result = match run {
@@ -187,27 +197,45 @@ fn look(record: &FileRecord, since: Option<SystemTime>) -> Result<()> {
     Ok(())
 }
 
-/// Puts the records of the intent log of a file into its files: they are older than the image, and
-/// a later recovery would put them over its data.
-fn recover_log(path: &Path) -> Result<()> {
+/// Returns the log that the mark of a file names, its directory and the mark.
+fn log_of(path: &Path) -> Result<Option<(LogFile, &Path, Mark)>> {
     let how = How { access: Access::Read, create: Create::No, truncate: Truncate::Keep, mode: 0 };
     let Ok(Marked::By(mark)) = OpenFile::open(path, &how).and_then(|opened| mark_of(&opened.file))
     else {
-        return Ok(());
+        return Ok(None);
     };
     for directory in path.ancestors().skip(1) {
         let log = LogFile::open(directory, Ask::default().patience)?;
-        if log.is_some_and(|log| log.id() == mark.log) {
-            let recovery = intent_log::recover(directory, &Ask::default())?;
-            if !recovery.is_empty {
-                let what = "not written: records of its intent log are not in their files";
-                let remedy = format!("forebay recover {}, then again", directory.display());
-                return Err(Error::new(ErrorKind::Open, what).at_path(path).remedy(remedy));
-            }
-            break;
+        if let Some(log) = log.filter(|log| log.id() == mark.log) {
+            return Ok(Some((log, directory, mark)));
         }
     }
-    Ok(())
+    Ok(None)
+}
+
+/// Returns the ranges of an atomic write that were not in memory yet: a recovery of the log puts
+/// them into the file, and they are newer than the image.
+fn newer_in_log(record: &FileRecord) -> Result<Vec<Range<u64>>> {
+    let Some(sequence) = record.unpublished else { return Ok(Vec::new()) };
+    let Some((mut log, _, mark)) = log_of(&record.path)? else { return Ok(Vec::new()) };
+    let replay = Replay::new(&log.scan()?.batches);
+    let plan = replay.files.iter().find(|plan| plan.file.is_same(&mark.file));
+    let copies = plan.map_or_else(Vec::new, |plan| plan.newest_from(sequence));
+    Ok(copies.into_iter().map(|copy| copy.offset..copy.end()).collect())
+}
+
+/// Puts the records of the intent log of a file into its files: they are older than the image, and
+/// a later recovery would put them over its data.
+fn recover_log(path: &Path) -> Result<()> {
+    let Some((log, directory, _)) = log_of(path)? else { return Ok(()) };
+    drop(log);
+    let recovery = intent_log::recover(directory, &Ask::default())?;
+    if recovery.is_empty {
+        return Ok(());
+    }
+    let what = "not written: records of its intent log are not in their files";
+    let remedy = format!("forebay recover {}, then again", directory.display());
+    Err(Error::new(ErrorKind::Open, what).at_path(path).remedy(remedy))
 }
 
 /// Opens a file if it may be written.

@@ -28,12 +28,12 @@ use super::report::Report;
 use super::{ASKED, REFUSED, SAVED, WRITTEN};
 use crate::core::intent_log::file::LogFile;
 use crate::core::limits::{
-    KEEPER_ADOPTION, KEEPER_FIRST_WORD, KEEPER_LOOKS, KEEPER_RINGS, KEEPER_WATCHDOG,
+    KEEPER_ADOPTION, KEEPER_FIRST_WORD, KEEPER_LOOKS, KEEPER_READS, KEEPER_RINGS, KEEPER_WATCHDOG,
 };
 use crate::core::recovery::finish::{Job, Rings};
 use crate::core::recovery::inherited;
 use crate::core::recovery::records::DeadLog;
-use crate::core::recovery::{Work, work_of};
+use crate::core::recovery::{LogFound, Work, work_of};
 
 /// Runs the keeper and exits, if this process was started as one by
 /// [`Keeper::this_program`](super::Keeper::this_program). Otherwise returns at once.
@@ -98,14 +98,6 @@ pub fn run(channel: RawFd) -> i32 {
         },
         Err(reason) => refuse(&channel, reason),
     }
-}
-
-/// Reads the intent log of the dead program.
-fn dead_log(descriptor: OwnedFd) -> Result<Arc<DeadLog>, String> {
-    let failed = |error: &dyn std::fmt::Display| error.to_string();
-    let file = OpenFile::of_descriptor(descriptor).map_err(|error| failed(&error))?;
-    let log = LogFile::of(file).and_then(DeadLog::read);
-    log.map(Arc::new).map_err(|error| failed(&error))
 }
 
 /// Remedy if a keeper and the program that starts it do not understand each other.
@@ -344,10 +336,11 @@ impl Keeping {
         let rings = self.wait_for_rings();
         let progress = Arc::new(Progress::new());
         let report = self.report(start);
+        let log = self.read_log(start, &progress);
         let watchdog = Watchdog::start(self.report(start), self.hello.patience, &progress);
-        let log = self.intent_log.take().map(dead_log);
         let Work { jobs, refused } =
             work_of(&self.arena, received(std::mem::take(&mut self.files)), &log);
+        let log_is_lost = matches!(log, Some(Err(_)));
         drop(log);
         report.report_refused(&refused);
         let (generations, jobs): (Vec<u16>, BTreeMap<u32, Job>) =
@@ -356,7 +349,12 @@ impl Keeping {
         drop(watchdog);
         report.conclude(&done);
         let has_lost = !refused.is_empty() || done.values().any(|done| done.lost.is_some());
+        // A program that took over would make them newer than these records.
+        let has_records = done.values().any(|done| done.has_records);
         let image = if has_lost { report.save() } else { None };
+        if has_records || log_is_lost {
+            return SAVED;
+        }
         let files = done.into_iter().zip(generations);
         let status = if has_lost { SAVED } else { WRITTEN };
         let is_taken = self.stand_by(
@@ -373,6 +371,27 @@ impl Keeping {
             }
         }
         status
+    }
+
+    /// Reads the intent log of the dead program, again and again while patience lasts.
+    fn read_log(&mut self, start: Instant, progress: &Arc<Progress>) -> LogFound {
+        let descriptor = self.intent_log.take()?;
+        let patience = self.hello.patience;
+        let _watchdog =
+            Watchdog::start(self.report(start), patience.saturating_add(KEEPER_READS), progress);
+        loop {
+            let read = descriptor
+                .try_clone()
+                .and_then(OpenFile::of_descriptor)
+                .map_err(|error| error.to_string())
+                .and_then(|file| {
+                    LogFile::of(file).and_then(DeadLog::read).map_err(|error| error.to_string())
+                });
+            if read.is_ok() || start.elapsed() >= patience {
+                return Some(read.map(Arc::new));
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
     }
 
     fn report(&self, start: Instant) -> Report {

@@ -15,20 +15,24 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use forebay_cache::limits::PAGE;
+
 use crate::core::engine::Engine;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file;
 use crate::core::intent_log::file::LogFile;
 use crate::core::recovery::finish::{Job, Rings, finish_device};
-use crate::core::recovery::inherited::{HandedFile, Received, matches_record, whole_files};
+use crate::core::recovery::inherited::{
+    HandedFile, Received, headers, matches_record, whole_files,
+};
 use crate::core::recovery::records::DeadLog;
 use crate::core::recovery::{KeeperState, Standby};
 use crate::core::recovery::{Work, note_done, work_of};
 use crate::core::shared::Shared;
-use crate::platform::{Access, Alive, Arena, Create, How, OpenFile, Truncate};
+use crate::platform::{Access, Alive, Arena, Create, FrameState, How, OpenFile, Truncate};
 use crate::random::Random;
 use crate::run::stage::Stage;
-use crate::world::{self, Process, machine};
+use crate::world::{self, Process, machine, memory};
 
 /// Patience of the keeper with a device that fails.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -270,5 +274,24 @@ pub(super) fn finish_files(arena: &Arena, has_log: bool) {
         // Another program may have a file open whose journal has ended.
         let is_lost = done.lost.is_some() && !machine::is_aborted(&paths[&number]);
         assert!(!is_lost, "the keeper loses {:?} of file {number}", done.lost);
+        if has_log && done.lost.is_none() {
+            note_done(arena, number, &done.plan);
+            check_clean(arena, number, &paths[&number]);
+        }
+    }
+}
+
+/// The pages that a program takes over as clean are equal to the file.
+fn check_clean(arena: &Arena, number: u32, path: &Path) {
+    let file = machine::stored(path, |stored| stored.read(0, stored.size()));
+    for (frame, header) in headers(arena).filter(|(_, header)| header.file == number) {
+        let start = (header.page * PAGE) as usize;
+        let length = file.len().saturating_sub(start).min(usize::from(header.length));
+        if header.state == FrameState::Clean && length > 0 {
+            let mut page = vec![0; length];
+            memory::read_part(arena, frame, 0, &mut page);
+            let is_equal = page[..] == file[start..start + length];
+            assert!(is_equal, "contract 4: page {} of file {number} is older", header.page);
+        }
     }
 }

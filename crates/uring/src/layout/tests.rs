@@ -247,8 +247,8 @@ fn contract_21_an_arena_without_marks_differs_from_the_version_before_in_its_ver
     let mut before = words_of_version_2();
     for (at, word) in &mut before {
         *word = match at {
-            0 => u64::from_ne_bytes(*b"FOREBAY\x03"),
-            8 => 3,
+            0 => u64::from_ne_bytes(*b"FOREBAY\x04"),
+            8 => 4,
             _ => *word,
         };
     }

@@ -118,6 +118,10 @@ fn mark(shared: &Shared, log: &IntentLog, job: &Job) -> std::result::Result<Opti
         (state.logging.name(), state.logging.stage(), shared.may_change(&state))
     };
     let (known, stage, may_change) = inode.catch(look).ok_or(Errno::IO)?;
+    if shared.is_left() {
+        // The mark is the keeper's.
+        return Err(Errno(libc::EAGAIN));
+    }
     if stage == Stage::Never {
         // It has left the log.
         return Ok(None);
@@ -216,6 +220,10 @@ fn end(
 /// A mark whose flush fails again and again, because the journal is aborted, counts too: the other
 /// program cannot make its changes durable either without the earlier mark.
 pub(super) fn save_only(shared: &Arc<Shared>, log: &IntentLog, inode: &Arc<Inode>) {
+    if shared.is_left() {
+        // The marks are the keeper's.
+        return;
+    }
     let look = || {
         let state = inode.lock();
         (state.logging.first_live(), state.logging.name(), state.ownership.deadline())

@@ -47,6 +47,9 @@ impl IntentLog {
 
     /// Renews the promises of all files with live records in their marks, if that is due.
     pub(super) fn promise_in_marks(&self, shared: &Arc<Shared>) {
+        if shared.is_left() {
+            return;
+        }
         for inode in self.live_files() {
             inode.catch(|| self.promise_in_mark(shared, &inode));
         }

@@ -55,6 +55,8 @@ pub(crate) struct Done {
     pub(crate) plan: Plan,
     /// Data that could not be written.
     pub(crate) lost: Option<Lost>,
+    /// Whether the intent log has records of it that count.
+    pub(crate) has_records: bool,
 }
 
 /// Data that could not be written to its file.
@@ -120,6 +122,9 @@ impl Job {
 
     /// Adds the records of the file.
     pub(super) fn and_records(mut self, records: Option<Records>) -> Self {
+        if let Some(records) = &records {
+            records.leave_out(&mut self.plan);
+        }
         self.records = records;
         self.left = self.pieces();
         self
@@ -150,7 +155,7 @@ impl Job {
 
     /// Writes the pieces that are left; the sync follows later.
     fn write(&mut self, arena: &Arena, came_back: &impl Fn()) {
-        self.error = self.begin().and_then(|()| self.cut()).err();
+        self.error = self.begin(came_back).and_then(|()| self.cut()).err();
         came_back();
         if self.error.is_some() {
             return;
@@ -171,8 +176,8 @@ impl Job {
         }
     }
 
-    fn begin(&mut self) -> io::Result<()> {
-        self.with_records(Records::begin)
+    fn begin(&mut self, came_back: &impl Fn()) -> io::Result<()> {
+        self.with_records(|records, file, plan| records.begin(file, plan, came_back))
     }
 
     /// Makes a step for the records, if the file has some and something is to be done.
@@ -253,7 +258,8 @@ impl Job {
             let unknown = || io::Error::other("the keeper ended before this file was tried");
             Lost { ranges: ranges(self.left), error: self.error.unwrap_or_else(unknown) }
         });
-        Done { file: self.file, path: self.path, plan: self.plan, lost }
+        let has_records = lost.is_some() && self.records.is_some_and(|records| !records.is_empty());
+        Done { file: self.file, path: self.path, plan: self.plan, lost, has_records }
     }
 }
 

@@ -151,17 +151,19 @@ pub(crate) fn work_of(arena: &Arena, kept: BTreeMap<u32, Received>, log: &LogFou
             work.refused.push(Refused::new(path, &plan, error));
             continue;
         }
-        let file = file
-            .and_then(|file| if plan.is_empty() { Ok(file) } else { still_locked(file) })
-            .and_then(|file| {
-                let records = records_of(log, &file, &record)?;
-                Ok((file, records))
-            });
-        match file {
-            Ok((file, records)) => {
+        let looked = file.and_then(|file| {
+            let records = records_of(log, &file, &record);
+            let has_records = records.as_ref().is_ok_and(Option::is_some);
+            let is_idle = plan.is_empty() && !has_records;
+            Ok((if is_idle { file } else { still_locked(file)? }, records))
+        });
+        match looked {
+            Ok((file, Ok(records))) => {
                 let job = Job::new(file, path, plan).and_records(records);
                 work.jobs.insert(number, (generation, job));
             }
+            // Its records may be older than the file.
+            Ok((_, Err(error))) => work.refused.push(Refused::new(path, &plan, error)),
             Err(_) if plan.is_empty() => {}
             Err(error) => work.refused.push(Refused::new(path, &plan, error)),
         }

@@ -64,6 +64,18 @@ impl Piece {
     fn bytes(&self) -> Range<u64> {
         self.offset..self.end()
     }
+
+    /// Returns its parts before and behind a range.
+    fn without(self, range: &Range<u64>) -> impl Iterator<Item = Self> {
+        let before = self.offset..self.end().min(range.start);
+        let behind = self.offset.max(range.end)..self.end();
+        [before, behind].into_iter().filter(|part| part.start < part.end).map(move |part| Self {
+            offset: part.start,
+            at: self.at + (part.start - self.offset) as usize,
+            length: (part.end - part.start) as usize,
+            ..self
+        })
+    }
 }
 
 impl Plan {
@@ -75,6 +87,12 @@ impl Plan {
     /// Returns the ranges to write; adjacent ones are joined.
     pub(crate) fn ranges(&self) -> Vec<Range<u64>> {
         ranges(self.pieces.iter().copied())
+    }
+
+    /// Leaves out the bytes of a range, which are newer in the file.
+    pub(crate) fn leave_out(&mut self, newer: &Range<u64>) {
+        let pieces = std::mem::take(&mut self.pieces).into_iter();
+        self.pieces = pieces.flat_map(|piece| piece.without(newer)).collect();
     }
 
     /// Returns whether there is nothing to do.
@@ -353,5 +371,18 @@ mod tests {
                 prop_assert!(plan.pieces.is_sorted_by_key(|piece| piece.offset));
             }
         }
+    }
+
+    #[test]
+    fn newer_bytes_are_left_out() {
+        let piece = Piece { offset: 4096, frame: Frame(1), at: 0, length: 4096 };
+        let mut plan = Plan { size: 9000, pieces: vec![piece], ..Plan::default() };
+        plan.leave_out(&(0..4096));
+        assert_eq!(plan.bytes(), 4096);
+        plan.leave_out(&(5000..5010));
+        assert_eq!(plan.ranges(), [4096..5000, 5010..8192]);
+        assert_eq!((plan.pieces[1].at, plan.pieces[1].length), (914, 3182));
+        plan.leave_out(&(4000..9000));
+        assert!(plan.is_empty());
     }
 }

@@ -22,6 +22,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
+use forebay_block::Frame;
 use forebay_cache::limits::PAGE;
 use forebay_log::replay::Copy;
 use forebay_log::{Counts, Mark, Replay};
@@ -32,7 +33,10 @@ use crate::core::intent_log::file::LogFile;
 use crate::core::intent_log::marks::{Marked, file_id, mark_of};
 use crate::core::intent_log::promise::{end_marks, keep_promise, put_copies};
 use crate::platform::sync::Mutex;
-use crate::platform::{FileRecord, Flush, Kind, OpenFile};
+use crate::platform::{FileRecord, Flush, Header, Kind, OpenFile};
+
+/// Pieces that are put between two reports of progress.
+const COPIES: usize = 64;
 
 /// The log of a dead program. It stays locked until this is dropped.
 #[derive(Debug)]
@@ -119,6 +123,16 @@ impl Records {
         self.is_put = false;
     }
 
+    /// Has no adopter take the pages of an atomic write: the file has its bytes, they have not.
+    pub(super) fn leave_out(&self, plan: &mut Plan) {
+        let newer: BTreeSet<u64> = self.unpublished.iter().flat_map(pages).collect();
+        let (older, clean) =
+            plan.clean.iter().copied().partition(|(_, header)| newer.contains(&header.page));
+        plan.clean = clean;
+        let older: Vec<(Frame, Header)> = older;
+        plan.spent.extend(older.into_iter().map(|(frame, _)| frame));
+    }
+
     /// Returns all pieces to write, in the order of the file.
     pub(super) fn pieces(&self, plan: &Plan) -> Vec<Piece> {
         let mut pieces = plan.pieces.clone();
@@ -139,7 +153,12 @@ impl Records {
     }
 
     /// Begins to write a file: before anything else of it is changed.
-    pub(super) fn begin(&mut self, file: &OpenFile, plan: &Plan) -> io::Result<()> {
+    pub(super) fn begin(
+        &mut self,
+        file: &OpenFile,
+        plan: &Plan,
+        came_back: &impl Fn(),
+    ) -> io::Result<()> {
         self.keep_promise(file)?;
         if self.flush == Flush::Well || self.is_put {
             return Ok(());
@@ -148,8 +167,12 @@ impl Records {
         let away = self.not_in_memory(plan);
         let (there, lost): (Vec<_>, Vec<_>) =
             away.into_iter().partition(|copy| copy.end() <= length);
-        put_copies(&mut self.log.log.lock(), file, &lost, &mut self.mark)?;
+        for some in lost.chunks(COPIES) {
+            put_copies(&mut self.log.log.lock(), file, some, &mut self.mark)?;
+            came_back();
+        }
         for copy in there {
+            came_back();
             self.keep_promise(file)?;
             let mut bytes = vec![0; copy.length as usize];
             file.read_exact_at(&mut bytes, copy.offset)?;

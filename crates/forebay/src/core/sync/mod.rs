@@ -298,6 +298,8 @@ fn gather_led(file: &mut Changing<'_>, shared: &Shared) -> Vec<Bio> {
             Operation::FlushData | Operation::FlushAll => {
                 Counters::add(&shared.counters.flushes, 1);
                 file.samples.flush_begins();
+                let (state, _) = file.latencies();
+                state.account.report_sent(&mut state.cache, &bio);
             }
             _ => {
                 file.submit([bio]);

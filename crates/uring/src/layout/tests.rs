@@ -263,12 +263,12 @@ fn contract_21_an_arena_without_marks_differs_from_the_version_before_in_its_ver
 #[test]
 fn contract_21_versions_that_cannot_be_read_are_reported() {
     let image = image();
-    for (magic, version) in [(b"FOREBAY\x01", 1), (b"FOREBAY\x04", 4), (b"FOREBAY\x02", 3)] {
+    for (magic, version) in [(b"FOREBAY\x01", 1), (b"FOREBAY\x05", 5), (b"FOREBAY\x02", 3)] {
         image.write_all_at(magic, 0).unwrap();
         image.write_all_at(&u64::to_ne_bytes(version), 8).unwrap();
         let refused = Arena::of_image(&image).unwrap_err();
         assert!(matches!(refused, ImageError::Version { found } if found == version), "{refused}");
-        let says = format!("of version {version}, and this program reads 2 to 3");
+        let says = format!("of version {version}, and this program reads 2 to 4");
         assert!(refused.to_string().contains(&says), "{refused}");
     }
 }

@@ -10,7 +10,7 @@ use std::io;
 use std::time::Duration;
 
 use forebay_log::replay::{Copy, SECTOR};
-use forebay_log::{Counts, Mark};
+use forebay_log::{Counts, Mark, Wall};
 
 use super::file::LogFile;
 use super::marks::{promise_of, set_mark};
@@ -61,9 +61,5 @@ pub(crate) fn put_copies(
 /// # Errors
 /// The error of the kernel.
 pub(crate) fn end_marks(file: &OpenFile, mark: &Mark, end: u64) -> io::Result<()> {
-    // Nobody has changed the file until now: see the check of a saved arena.
-    set_mark(
-        file,
-        &Mark { counts: Counts::From(end), promise: promise_of(Duration::ZERO), ..*mark },
-    )
+    set_mark(file, &Mark { counts: Counts::From(end), promise: Wall::default(), ..*mark })
 }

@@ -217,6 +217,44 @@ def sqlite(path):
     base.close()
 
 
+COMMITS_FOR = 6
+
+
+def databases(directory, _):
+    """Commits a second of SQLite, synchronous=full: one database, and 32 with a thread each."""
+    return {f"{journal} {count}, 1/s": commits(directory, journal, count)
+            for journal in ("wal", "delete") for count in (1, 32)}
+
+
+def commits(directory, journal, count):
+    """Commits of one row of 100 bytes each, in all databases together."""
+    ready, numbers = threading.Barrier(count), [0] * count
+
+    def use(number):
+        path = os.path.join(directory, f"{journal}-{count}-{number}")
+        base = sqlite3.connect(path, isolation_level=None, timeout=60)
+        base.execute(f"pragma journal_mode={journal}")
+        base.execute("pragma synchronous=full")
+        base.execute("create table t (a integer primary key, b blob)")
+        add = "insert into t (b) values (zeroblob(100))"
+        # An intent log is used from the third sync of a file on.
+        for _ in range(8):
+            base.execute(add)
+        ready.wait()
+        end = time.monotonic() + COMMITS_FOR
+        while time.monotonic() < end:
+            base.execute(add)
+            numbers[number] += 1
+        base.close()
+
+    threads = [threading.Thread(target=use, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(numbers) / COMMITS_FOR
+
+
 LARGE = 1 << 30
 
 
@@ -273,7 +311,7 @@ def pgbench(directory, memory):
 
 LOADS = {"random": random_writes, "syncs": small_syncs, "sequential": sequential,
          "untar": untar, "pgbench": pgbench, "files": small_files, "programs": programs,
-         "large": large_file}
+         "large": large_file, "databases": databases}
 
 if __name__ == "__main__":
     name, directory, memory = sys.argv[1:]

@@ -30,13 +30,13 @@ fn keeper() {
 }
 
 /// Starts an engine with a keeper, and a log in the directory of a file.
-fn build(directory: &Path, file: &Path) -> Engine {
+fn build(what: &str, directory: &Path, file: &Path) -> Engine {
     let keeper = Keeper {
         log: Some(directory.join("log")),
         save_to: Some(directory.into()),
         socket: Some(directory.join("socket")),
-        patience: Duration::from_millis(300),
-        linger: Duration::from_secs(if directory.join("waits").exists() { 10 } else { 0 }),
+        patience: Duration::from_millis(if what == "damaged" { 3000 } else { 300 }),
+        linger: Duration::from_secs(if what == "adopted" { 10 } else { 0 }),
         ..kept::keeper()
     };
     let options = Options {
@@ -68,7 +68,7 @@ fn child_that_is_survived() {
     let Some(task) = process::task() else { return };
     let [what, directory, path] = task.split('\n').collect::<Vec<_>>().try_into().unwrap();
     let (directory, path) = (Path::new(directory), Path::new(path));
-    let engine = build(directory, path);
+    let engine = build(what, directory, path);
     let file = engine.open(path, &how::create()).unwrap();
     if what != "atomic" {
         write_logged(&engine, &file, 1);
@@ -115,9 +115,6 @@ fn saved(said: &str) -> PathBuf {
 
 fn start(what: &str, mount: &Mount) -> (Survived, tempfile::TempDir, PathBuf) {
     let directory = support::directory();
-    if what == "adopted" {
-        fs::write(directory.path().join("waits"), b"").unwrap();
-    }
     let path = mount.path().canonicalize().unwrap().join("file");
     let survived = Survived::start_with(1, Stdio::inherit(), what, directory.path(), &path);
     (survived, directory, path)
@@ -143,12 +140,18 @@ fn contract_25_the_log_comes_before_the_image() {
 #[test]
 fn contract_25_files_of_a_damaged_log_are_left_alone_and_saved() {
     let Some(mount) = Mount::new("keeper_log_damaged", FileSystem::Ext4, 128 * MIB) else { return };
-    let (survived, _directory, path) = start("damaged", &mount);
+    let (mut survived, _directory, path) = start("damaged", &mount);
     let log = path.parent().unwrap().join(intent_log::NAME);
     let damaged = fs::OpenOptions::new().write(true).open(&log).unwrap();
     let heads = fs::read(&log).unwrap()[..8192].to_vec();
     damaged.write_all_at(&[0; 8192], 0).unwrap();
-    let (status, said) = survived.die();
+    let at_once = Ask { patience: Duration::ZERO, ..Ask::default() };
+    kept::kill(&mut survived.child, libc::SIGKILL);
+    // It tries again and again, and holds the log meanwhile.
+    std::thread::sleep(Duration::from_millis(700));
+    let recovered = intent_log::recover(path.parent().unwrap(), &at_once);
+    assert_eq!(support::kind_of(recovered.map(drop)), ErrorKind::Busy);
+    let (status, said) = survived.ended();
     assert_eq!(status, 1, "{said}");
     assert!(said.contains("its intent log cannot be read"), "{said}");
     let image = saved(&said);

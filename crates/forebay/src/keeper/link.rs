@@ -31,8 +31,6 @@ use crate::platform::thread::mark_as_ours;
 pub(crate) struct Link {
     keeper: Keeper,
     arena: Arc<Arena>,
-    /// The intent log of the engine: a keeper shares its lock.
-    log: Mutex<Option<OwnedFd>>,
     gone: Gone,
     /// Process id of the engine. A forked child sends nothing.
     home: u32,
@@ -47,6 +45,8 @@ struct State {
     /// Object that every ring has to hold. `None` once closed, so that the keeper sees the end of
     /// the rings while this process lives.
     alive: Option<Arc<Alive>>,
+    /// The intent log of the engine: a keeper shares its lock. `None` once closed.
+    log: Option<Arc<OwnedFd>>,
     restarts: u64,
     /// Whether another keeper still has the content.
     on_trial: bool,
@@ -107,12 +107,11 @@ impl Link {
         })?;
         let line = Line::Closed;
         let alive = Some(Arc::new(alive));
-        let state =
-            State { line, files: BTreeMap::new(), alive, restarts: 0, on_trial, is_over: true };
+        let (files, log) = (BTreeMap::new(), log.map(Arc::new));
+        let state = State { line, files, alive, log, restarts: 0, on_trial, is_over: true };
         let link = Self {
             keeper,
             arena,
-            log: Mutex::new(log),
             gone,
             home: std::process::id(),
             state: Mutex::new(state),
@@ -162,16 +161,16 @@ impl Link {
         let process = Process::of(child.id())
             .map_err(|error| failed("could not watch the keeper process".into()).because(error))?;
         let Keeper { patience, linger, socket, save_to, log, .. } = self.keeper.clone();
-        let (layout, on_trial) = (LAYOUT_VERSION, self.lock().on_trial);
-        let of_log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-        let (process_id, has_log) = (self.home, of_log.is_some());
+        let state = self.lock();
+        let (on_trial, intent_log) = (state.on_trial, state.log.clone());
+        drop(state);
         let hello = Hello {
-            layout,
-            process: process_id,
+            layout: LAYOUT_VERSION,
+            process: self.home,
             patience,
             linger,
             on_trial,
-            has_log,
+            has_log: intent_log.is_some(),
             socket,
             save_to,
             log,
@@ -179,10 +178,8 @@ impl Link {
         let memfd =
             self.arena.memfd().expect("the arena of an engine with a keeper is shared memory");
         let mut descriptors = vec![memfd, self.gone.as_fd()];
-        descriptors.extend(of_log.as_ref().map(OwnedFd::as_fd));
+        descriptors.extend(intent_log.as_ref().map(|log| log.as_fd()));
         let sent = channel.send(&Message::Hello(hello).encode(), &descriptors);
-        drop(descriptors);
-        drop(of_log);
         // A program that has already ended may have sent the reason.
         match receive(channel, KEEPER_START) {
             Ok(Message::Welcome { .. }) => Ok(process),
@@ -259,11 +256,7 @@ impl Link {
     /// Lets the keeper end, because everything is written. Waits until it has ended, a second at
     /// most.
     pub(crate) fn say_goodbye(&self) {
-        // Else a child of this process would keep the lock.
-        let log = self.take_log().map(OpenFile::of_descriptor);
-        if let Some(Ok(log)) = log {
-            let _ = log.try_ofd_lock().and_then(|_| log.ofd_unlock());
-        }
+        self.unlock_log();
         let Some(up) = self.close() else { return };
         let said = up.channel.send(&Message::Goodbye.encode(), &[]);
         let has_ended = said.is_ok() && up.process.wait(Some(KEEPER_ANSWER)).unwrap_or(false);
@@ -278,11 +271,15 @@ impl Link {
         drop(self.close());
     }
 
-    fn take_log(&self) -> Option<OwnedFd> {
+    /// Releases the lock of the intent log: else a child of this process would keep it.
+    fn unlock_log(&self) {
         if std::process::id() != self.home {
-            return None;
+            return;
         }
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).take()
+        let log = self.lock().log.take().and_then(|log| log.try_clone().ok());
+        if let Some(Ok(log)) = log.map(OpenFile::of_descriptor) {
+            let _ = log.ofd_unlock();
+        }
     }
 
     /// Closes the connection, and returns the running keeper.
@@ -293,7 +290,7 @@ impl Link {
         let mut state = self.lock();
         state.files.clear();
         state.alive = None;
-        drop(self.take_log());
+        state.log = None;
         let line = std::mem::replace(&mut state.line, Line::Closed);
         drop(state);
         self.changed.notify_all();

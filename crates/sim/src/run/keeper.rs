@@ -21,7 +21,7 @@ use crate::core::engine::Engine;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file;
 use crate::core::intent_log::file::LogFile;
-use crate::core::recovery::finish::{Job, Rings, finish_device};
+use crate::core::recovery::finish::{Done, Job, Rings, finish_device};
 use crate::core::recovery::inherited::{
     HandedFile, Received, headers, matches_record, whole_files,
 };
@@ -229,6 +229,20 @@ fn finish(keeper: Keeper, arena: Arc<Arena>) -> HandedOver {
     };
     let Work { jobs, refused } = work_of(&arena, held.into_iter().map(receive).collect(), &None);
     assert!(refused.is_empty(), "contract 4: the keeper may not write {refused:?}");
+    let files = write_out(&arena, jobs, PATIENCE).into_iter().map(|(number, generation, done)| {
+        let Done { path, file, .. } = done;
+        Kept { number, generation, path, file }
+    });
+    HandedOver { keeper: keeper.process, files: files.collect(), arena }
+}
+
+/// Does the jobs of a keeper, one device after the other. Returns the results, with the numbers and
+/// generations of the files.
+fn write_out(
+    arena: &Arena,
+    jobs: BTreeMap<u32, (u16, Job)>,
+    patience: Duration,
+) -> Vec<(u32, u16, Done)> {
     let mut devices: BTreeMap<u64, BTreeMap<u32, Job>> = BTreeMap::new();
     let mut generations = BTreeMap::new();
     for (number, (generation, job)) in jobs {
@@ -237,15 +251,14 @@ fn finish(keeper: Keeper, arena: Arc<Arena>) -> HandedOver {
     }
     let mut files = Vec::new();
     for jobs in devices.into_values() {
-        for (number, done) in finish_device(&arena, jobs, Rings::Gone, PATIENCE, &|| ()) {
+        for (number, done) in finish_device(arena, jobs, Rings::Gone, patience, &|| ()) {
             if done.lost.is_none() {
-                note_done(&arena, number, &done.plan);
+                note_done(arena, number, &done.plan);
             }
-            let (generation, path) = (generations[&number], done.path);
-            files.push(Kept { number, generation, path, file: done.file });
+            files.push((number, generations[&number], done));
         }
     }
-    HandedOver { keeper: keeper.process, arena, files }
+    files
 }
 
 /// Writes the files of a dead engine, as its keeper does on a device that is well.
@@ -260,23 +273,18 @@ pub(super) fn finish_files(arena: &Arena, has_log: bool) {
             kept.insert(number, Received { generation, found, file: Ok(opened.file) });
         }
     }
-    let paths: BTreeMap<u32, _> =
-        kept.iter().map(|(number, kept)| (*number, kept.found.clone())).collect();
     let log = has_log.then(|| {
         let log = LogFile::open(Path::new("/"), PATIENCE_WELL).expect("the device is well");
         let log = log.expect("the engine has made it");
         Arc::new(DeadLog::read(log).expect("the log is whole"))
     });
     let work = work_of(arena, kept, &log.map(Ok));
-    let jobs = work.jobs.into_iter().map(|(number, (_, job))| (number, job));
-    let done = finish_device(arena, jobs.collect(), Rings::Gone, PATIENCE_WELL, &|| ());
-    for (number, done) in done {
+    for (number, _, done) in write_out(arena, work.jobs, PATIENCE_WELL) {
         // Another program may have a file open whose journal has ended.
-        let is_lost = done.lost.is_some() && !machine::is_aborted(&paths[&number]);
+        let is_lost = done.lost.is_some() && !machine::is_aborted(&done.path);
         assert!(!is_lost, "the keeper loses {:?} of file {number}", done.lost);
         if has_log && done.lost.is_none() {
-            note_done(arena, number, &done.plan);
-            check_clean(arena, number, &paths[&number]);
+            check_clean(arena, number, &done.path);
         }
     }
 }

@@ -89,16 +89,14 @@ impl LogFile {
         Self::read(file, path).map(Some)
     }
 
-    /// Takes the log of a dead process from its descriptor, which has the lock. Blocks.
+    /// Takes the log of a dead process from its descriptor, which has the lock. A drop does not
+    /// release it. Blocks.
     ///
     /// # Errors
     /// As [`LogFile::open`].
     pub(crate) fn of(mut file: OpenFile) -> Result<Self> {
         let path = files::path_of(&file).unwrap_or_else(|_| NAME.into());
         let failed = |error: io::Error| not_opened(&path, error);
-        // It has the lock already, and releases it when it is dropped, though a child of the dead
-        // process may share it.
-        lock(&file, Duration::ZERO).map_err(failed)?;
         // See `open`.
         file.sync().map_err(failed)?;
         file.go_buffered().map_err(failed)?;

@@ -112,16 +112,16 @@ fn begin(shared: &Arc<Shared>, log: &IntentLog, inode: &Arc<Inode>) -> Option<(E
 
 /// Moves the mark of a file whose bytes are in place and flushed. It is not durable yet.
 fn mark(shared: &Shared, log: &IntentLog, job: &Job) -> std::result::Result<Option<Name>, Errno> {
+    if shared.is_left() {
+        // The mark is the keeper's.
+        return Err(Errno(libc::EAGAIN));
+    }
     let Job { inode, emptying, .. } = job;
     let look = || {
         let state = inode.lock();
         (state.logging.name(), state.logging.stage(), shared.may_change(&state))
     };
     let (known, stage, may_change) = inode.catch(look).ok_or(Errno::IO)?;
-    if shared.is_left() {
-        // The mark is the keeper's.
-        return Err(Errno(libc::EAGAIN));
-    }
     if stage == Stage::Never {
         // It has left the log.
         return Ok(None);

@@ -22,18 +22,17 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use forebay_block::Frame;
 use forebay_cache::limits::PAGE;
 use forebay_log::replay::Copy;
 use forebay_log::{Counts, Mark, Replay};
 
 use super::plan::{Piece, Plan};
-use crate::core::error::Result;
+use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::intent_log::file::LogFile;
 use crate::core::intent_log::marks::{Marked, file_id, mark_of};
 use crate::core::intent_log::promise::{end_marks, keep_promise, put_copies};
 use crate::platform::sync::Mutex;
-use crate::platform::{FileRecord, Flush, Header, Kind, OpenFile};
+use crate::platform::{FileRecord, Flush, Kind, Lock, OpenFile};
 
 /// Pieces that are put between two reports of progress.
 const COPIES: usize = 64;
@@ -66,9 +65,15 @@ impl DeadLog {
     /// Reads a log. Blocks.
     ///
     /// # Errors
-    /// `Io` if a block cannot be read, `Open` if the log is damaged.
+    /// `Io` if a block cannot be read, `Open` if the log is damaged. The lock stays then.
     pub(crate) fn read(mut log: LogFile) -> Result<Self> {
         let scanned = log.scan()?;
+        // It came with the descriptor. From here on a drop releases it, though a child of the dead
+        // process may share it.
+        if !matches!(log.file().try_ofd_lock(), Ok(Lock::Taken)) {
+            let what = "another process has taken the lock of the intent log";
+            return Err(Error::new(ErrorKind::Busy, what).at_path(log.path()));
+        }
         let replay = Replay::new(&scanned.batches);
         Ok(Self { log: Mutex::new(log), replay, end: scanned.end.sequence + 1 })
     }
@@ -126,11 +131,12 @@ impl Records {
     /// Has no adopter take the pages of an atomic write: the file has its bytes, they have not.
     pub(super) fn leave_out(&self, plan: &mut Plan) {
         let newer: BTreeSet<u64> = self.unpublished.iter().flat_map(pages).collect();
-        let (older, clean) =
-            plan.clean.iter().copied().partition(|(_, header)| newer.contains(&header.page));
-        plan.clean = clean;
-        let older: Vec<(Frame, Header)> = older;
-        plan.spent.extend(older.into_iter().map(|(frame, _)| frame));
+        let Plan { clean, spent, .. } = plan;
+        clean.retain(|(frame, header)| {
+            let is_older = newer.contains(&header.page);
+            spent.extend(is_older.then_some(*frame));
+            !is_older
+        });
     }
 
     /// Returns all pieces to write, in the order of the file.
